@@ -1,0 +1,165 @@
+"""Lock files, held by `flock`.
+
+The kernel frees a lock when its holder dies, so nobody ever removes another's lock.
+A lock file that was removed while somebody waited for it locks nothing: whoever
+gets a lock looks whether the name still leads to the file that it locked, and
+starts again if not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from castore.errors import LockTimeoutError, NotRegularFileError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_OPEN |= getattr(os, "O_NONBLOCK", 0)
+_HOLDER_BYTES_MAX = 512
+_PAUSE_FIRST_S = 0.001
+_PAUSE_MAX_S = 0.05
+# No locks on this file system at all; DESIGN's rules for that case apply.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
+
+
+class FileLock:
+    """A lock that is held until it is released."""
+
+    def __init__(self, full: str, fd: int) -> None:
+        self._full = full
+        self._fd = fd
+
+    def release(self, *, remove: bool = False) -> None:
+        """Let go; with `remove`, delete the lock file first, while it is still held."""
+        if self._fd < 0:
+            return
+        fd, self._fd = self._fd, -1
+        try:
+            if remove:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._full)
+        finally:
+            # Closing alone would leave it locked while a forked child has the descriptor.
+            with contextlib.suppress(OSError):
+                _flock(fd, "LOCK_UN")
+            os.close(fd)
+
+    def excludes_another(self) -> bool:
+        """Tell whether a second opening of the file fails to get the lock."""
+        fd = os.open(self._full, os.O_RDWR)
+        try:
+            return not _try(fd)
+        finally:
+            os.close(fd)
+
+    def __enter__(self) -> FileLock:
+        """Return the lock."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let go."""
+        self.release()
+
+
+def acquire(full: str, path: str, mode: int, *, wait_s: float) -> FileLock:
+    """Return the lock on the file `full`, waiting for at most `wait_s` seconds.
+
+    Raises:
+        LockTimeoutError: Another one held it all the while.
+    """
+    start_s = time.monotonic()
+    pause_s = _PAUSE_FIRST_S
+    while True:
+        fd = _open(full, path, mode)
+        try:
+            held = _try(fd)
+            if held and _is_named(fd, full):
+                _write_holder(fd)
+                return FileLock(full, fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        holder = "" if held else _read_holder(fd)
+        os.close(fd)
+        if held:
+            continue  # it was removed under us: the next one is made at once
+        waited_s = time.monotonic() - start_s
+        if waited_s >= wait_s:
+            raise LockTimeoutError(path, round(waited_s, 3), holder)
+        time.sleep(min(pause_s, wait_s - waited_s))
+        pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+
+def _open(full: str, path: str, mode: int) -> int:
+    try:
+        fd = os.open(full, _OPEN, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NotRegularFileError(path, "a symbolic link") from None
+        raise
+    if hasattr(os, "fchmod"):
+        # Whoever may write the store may take its locks, whatever the maker's umask.
+        with contextlib.suppress(PermissionError):
+            os.fchmod(fd, mode)
+    return fd
+
+
+def _try(fd: int) -> bool:
+    try:
+        _flock(fd, "LOCK_EX", "LOCK_NB")
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+            return False
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
+def _flock(fd: int, *operations: str) -> None:
+    try:
+        import fcntl  # noqa: PLC0415 - Windows has no fcntl
+    except ImportError:  # pragma: no cover - Windows
+        return
+    wanted = 0
+    for operation in operations:
+        wanted |= getattr(fcntl, operation)
+    fcntl.flock(fd, wanted)
+
+
+def _is_named(fd: int, full: str) -> bool:
+    try:
+        named = os.stat(full, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(fd)
+    return (mine.st_dev, mine.st_ino) == (named.st_dev, named.st_ino)
+
+
+def _write_holder(fd: int) -> None:
+    """Say who holds the lock. A full disk must not stop gc, so failing to say it is no error."""
+    holder = f"process {os.getpid()} on {socket.gethostname()} since {_now()}\n"
+    with contextlib.suppress(OSError):
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, holder.encode(), 0)
+    os.utime(fd)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _read_holder(fd: int) -> str:
+    text = os.pread(fd, _HOLDER_BYTES_MAX, 0).decode("utf-8", "replace").strip()
+    return "".join(c if c.isprintable() else " " for c in text)
