@@ -12,10 +12,12 @@ import contextlib
 import errno
 import os
 import socket
+import stat
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from castore.errors import LockTimeoutError, NotRegularFileError
+from castore.fs.protocol import kind_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -59,7 +61,7 @@ class FileLock:
         finally:
             os.close(fd)
 
-    def __enter__(self) -> FileLock:
+    def __enter__(self) -> Self:
         """Return the lock."""
         return self
 
@@ -84,6 +86,7 @@ def acquire(full: str, path: str, mode: int, *, wait_s: float) -> FileLock:
     while True:
         fd = _open(full, path, mode)
         try:
+            _check_plain(fd, path)
             held = _try(fd)
             if held and _is_named(fd, full):
                 _write_holder(fd)
@@ -114,6 +117,12 @@ def _open(full: str, path: str, mode: int) -> int:
         with contextlib.suppress(PermissionError):
             os.fchmod(fd, mode)
     return fd
+
+
+def _check_plain(fd: int, path: str) -> None:
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        raise NotRegularFileError(path, kind_of(mode))
 
 
 def _try(fd: int) -> bool:
@@ -153,6 +162,7 @@ def _write_holder(fd: int) -> None:
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)
         os.pwrite(fd, holder.encode(), 0)
+        return
     os.utime(fd)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from castore.errors import FileTooLargeError, NotRegularFileError
 from castore.fs.flock import FileLock, acquire
-from castore.fs.protocol import Entry, Status
+from castore.fs.protocol import Entry, Status, kind_of
 from castore.fs.syscalls import fsync, rename_no_replace, syncfs
 
 if TYPE_CHECKING:
@@ -31,9 +31,13 @@ _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _READ |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 _CREATE |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_WRITE = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_WRITE |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-_APPEND |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_APPEND |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
+# Windows can touch only what a link leads to.
+_TOUCHES_LINKS = os.utime in os.supports_follow_symlinks
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 _CANNOT_SYNC_FOLDER = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EBADF}
 # Measured on ext4: from about this many files on, one syncfs costs less than an fsync each.
@@ -57,18 +61,22 @@ class PosixFileSystem:
         """The root, as shown to people."""
         return self._root
 
+    def is_writable(self) -> bool:
+        """Tell whether this process may write the root (False on a read-only file system)."""
+        return os.access(self._root, os.W_OK | os.X_OK)
+
     def read(self, path: str, *, limit_bytes_max: int) -> bytes:
         """See the protocol."""
         fd = self._open(path, _READ)
         try:
-            found = os.fstat(fd)
-            if not stat_module.S_ISREG(found.st_mode):
-                raise NotRegularFileError(path, _kind(found.st_mode))
+            found = _plain_file(fd, path)
             if found.st_size > limit_bytes_max:
                 raise FileTooLargeError(path, found.st_size, limit_bytes_max)
             # One byte more than there should be: a whole file takes a single call.
             data = os.read(fd, found.st_size + 1)
-            return data if len(data) == found.st_size else _read_rest(fd, data, limit_bytes_max)
+            return (
+                data if len(data) == found.st_size else _read_rest(fd, path, data, limit_bytes_max)
+            )
         finally:
             os.close(fd)
 
@@ -76,7 +84,7 @@ class PosixFileSystem:
         """See the protocol."""
         self._check_folders(path)
         found = os.lstat(f"{self._root}/{path}")
-        return Status(_kind(found.st_mode), found.st_size, found.st_mtime_ns, found.st_ino)
+        return Status(kind_of(found.st_mode), found.st_size, found.st_mtime_ns, found.st_ino)
 
     def list_folder(self, path: str) -> list[Entry]:
         """See the protocol."""
@@ -108,7 +116,7 @@ class PosixFileSystem:
         """See the protocol."""
         fd = self._open(path, _APPEND, self._file_mode)
         try:
-            size = os.fstat(fd).st_size
+            size = _plain_file(fd, path).st_size
             if size == 0:
                 _set_mode(fd, self._file_mode)
             elif os.pread(fd, 1, size - 1) != b"\n":
@@ -131,6 +139,7 @@ class PosixFileSystem:
         """See the protocol."""
         if os.name == "nt":  # pragma: no cover - Windows has no such call
             return
+        self._check_folders(f"{path}/")
         fd = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fsync(fd)
@@ -193,7 +202,18 @@ class PosixFileSystem:
         """See the protocol."""
         self._check_folders(path)
         # No times given: the kernel, or the file server, says what now is.
-        os.utime(f"{self._root}/{path}")
+        os.utime(f"{self._root}/{path}", follow_symlinks=not _TOUCHES_LINKS)
+
+    def clock_ns(self, path: str) -> int:
+        """See the protocol."""
+        fd = self._open(path, _WRITE, self._file_mode)
+        try:
+            if _plain_file(fd, path).st_size == 0:
+                _set_mode(fd, self._file_mode)
+            os.write(fd, b"\n")
+            return os.fstat(fd).st_mtime_ns
+        finally:
+            os.close(fd)
 
     def lock(self, path: str, *, wait_s: float) -> FileLock:
         """See the protocol."""
@@ -214,7 +234,7 @@ class PosixFileSystem:
             if error.errno == errno.ELOOP:
                 raise NotRegularFileError(path, "a symbolic link") from None
             if error.errno in (errno.ENXIO, errno.EISDIR):
-                raise NotRegularFileError(path, _kind(os.lstat(full).st_mode)) from None
+                raise NotRegularFileError(path, kind_of(os.lstat(full).st_mode)) from None
             raise
 
     def _check_folders(self, path: str) -> None:
@@ -224,13 +244,30 @@ class PosixFileSystem:
             self._check_folders(folder)
             found = os.lstat(f"{self._root}/{folder}")
             if not stat_module.S_ISDIR(found.st_mode):
-                raise NotRegularFileError(folder, _kind(found.st_mode))
+                raise NotRegularFileError(folder, kind_of(found.st_mode))
             self._real_folders.add(folder)
 
     def _warn_once(self, message: str) -> None:
         if message not in self._warned:
             self._warned.add(message)
             _log.warning("%s: %s", self._root, message)
+
+
+def make_root(path: str) -> None:
+    """Make a folder and its missing parents, durably; it may be there already."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    make_root(parent)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+    PosixFileSystem(parent).sync_folder("")
+
+
+def is_mount_or_link(root: str, folder: str) -> bool:
+    """Tell whether a folder of a root is a link, or on another file system."""
+    found = os.lstat(f"{root}/{folder}")
+    return stat_module.S_ISLNK(found.st_mode) or found.st_dev != os.lstat(f"{root}/.").st_dev
 
 
 class PosixSyncScope:
@@ -265,13 +302,22 @@ class PosixSyncScope:
             self._fd = -1
 
 
-def _read_rest(fd: int, data: bytes, limit_bytes_max: int) -> bytes:
+def _plain_file(fd: int, path: str) -> os.stat_result:
+    found = os.fstat(fd)
+    if not stat_module.S_ISREG(found.st_mode):
+        raise NotRegularFileError(path, kind_of(found.st_mode))
+    return found
+
+
+def _read_rest(fd: int, path: str, data: bytes, limit_bytes_max: int) -> bytes:
     """Go on reading a file that came in pieces, or changed its size meanwhile."""
     pieces = [data]
     size_bytes = len(data)
     while size_bytes <= limit_bytes_max and (piece := os.read(fd, 2**20)):
         pieces.append(piece)
         size_bytes += len(piece)
+    if size_bytes > limit_bytes_max:
+        raise FileTooLargeError(path, size_bytes, limit_bytes_max)
     return b"".join(pieces)
 
 
@@ -290,19 +336,6 @@ def _set_mode(fd: int, mode: int) -> None:
         # Some file systems have no modes; what they give is what there is.
         with contextlib.suppress(PermissionError):
             os.fchmod(fd, mode)
-
-
-def _kind(mode: int) -> str:
-    for test, kind in (
-        (stat_module.S_ISREG, "file"),
-        (stat_module.S_ISDIR, "folder"),
-        (stat_module.S_ISLNK, "a symbolic link"),
-        (stat_module.S_ISFIFO, "a FIFO"),
-        (stat_module.S_ISSOCK, "a socket"),
-    ):
-        if test(mode):
-            return kind
-    return "a device"
 
 
 def _entry_kind(entry: os.DirEntry[str]) -> str:

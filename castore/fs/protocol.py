@@ -8,8 +8,9 @@ An `OSError` passes through as it is.
 
 from __future__ import annotations
 
+import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,7 @@ class Lock(Protocol):
     def release(self, *, remove: bool = False) -> None:
         """Let go; with `remove`, delete the lock file first, while it is still held."""
 
-    def __enter__(self) -> Lock:
+    def __enter__(self) -> Self:
         """Return the lock."""
 
     def __exit__(
@@ -108,8 +109,9 @@ class FileSystem(Protocol):
     ) -> None:
         """Make a file that holds `data`; not atomic, but gone on any error.
 
-        With `durable` its content, not its name, survives power loss. With `read_only` nobody gets the right to write it, except the group in a store that a
-        group shares (who must be able to touch it).
+        With `durable` its content, not its name, survives power loss. With `read_only` nobody gets
+        the right to write it, except the group in a store that a group shares (who must be able
+        to touch it).
 
         Raises:
             FileExistsError: The name is taken.
@@ -155,6 +157,13 @@ class FileSystem(Protocol):
             PermissionError: The file is somebody else's and may not be written.
         """
 
+    def clock_ns(self, path: str) -> int:
+        """Return the file system's own now, in nanoseconds: writes a byte to `path` and looks.
+
+        The computer's clock may be days away from a file server's, and some clients send their
+        own time with `touch`.
+        """
+
     def lock(self, path: str, *, wait_s: float) -> Lock:
         """Hold a lock file exclusively; writes who holds it, which also touches it.
 
@@ -166,3 +175,17 @@ class FileSystem(Protocol):
 
     def do_locks_work(self, path: str) -> bool:
         """Tell whether locks exclude each other here: locks one file twice to find out."""
+
+
+def kind_of(mode: int) -> str:
+    """Return what a file with this `st_mode` is, in the words of `Status`."""
+    for test, kind in (
+        (stat.S_ISREG, "file"),
+        (stat.S_ISDIR, "folder"),
+        (stat.S_ISLNK, "a symbolic link"),
+        (stat.S_ISFIFO, "a FIFO"),
+        (stat.S_ISSOCK, "a socket"),
+    ):
+        if test(mode):
+            return kind
+    return "a device"

@@ -10,6 +10,7 @@ import errno
 import os
 import sys
 from functools import cache
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -85,6 +86,6 @@ def _raise_on_error(result: int, path: str | None = None) -> None:
 
 @cache
 def _kernel() -> tuple[int, int]:
-    major, minor = (os.uname().release.split(".") + ["0"])[:2]
-    digits = "".join(c for c in minor if c.isdigit())
-    return int(major), int(digits or 0)
+    major, minor = [*os.uname().release.split("."), "0"][:2]
+    # A release may be called 6.9-rc1.
+    return int(major), int("".join(takewhile(str.isdigit, minor)) or 0)
