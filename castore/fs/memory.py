@@ -142,7 +142,7 @@ class MemoryFileSystem:
 
     def sync_folder(self, path: str) -> None:
         """See the protocol."""
-        with self._mutating(f"sync_folder {path}"):
+        with self._mutating(f"sync_folder {path or '.'}"):
             self._folder(path).sync()
 
     def open_sync_scope(self) -> MemorySyncScope:
@@ -189,6 +189,15 @@ class MemoryFileSystem:
         """See the protocol."""
         with self._mutating(f"touch {path}"):
             self._node(path).mtime_ns = self.now_ns
+
+    def clock_ns(self, path: str) -> int:
+        """See the protocol."""
+        with self._mutating(f"clock_ns {path}"):
+            file = self._file_or_new(path)
+            file.content[:1] = b"\n"
+            file.synced_bytes = 0
+            file.mtime_ns = self.now_ns
+            return file.mtime_ns
 
     def lock(self, path: str, *, wait_s: float) -> MemoryLock:
         """See the protocol; it excludes the threads of this process."""
