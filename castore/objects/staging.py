@@ -1,0 +1,72 @@
+"""Many objects published together, for the price of a few syncs.
+
+Stage, sync, publish, sync folders: each object is written to a temp file at once
+and renamed only when all of them are durable. Nothing is visible to others before
+`publish`; `discard` leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from castore.format import frame, layout
+from castore.objects.loose import folder_of, read_frame
+
+if TYPE_CHECKING:
+    from castore.format.value import ObjectId
+    from castore.fs.protocol import FileSystem, SyncScope
+    from castore.objects.loose import LooseObjects
+
+
+class Staging:
+    """Objects that wait to be published.
+
+    Args:
+        fs: The store's file system.
+        loose: Where they go.
+        scope: Makes them durable; None where that is not wanted.
+    """
+
+    def __init__(self, fs: FileSystem, loose: LooseObjects, scope: SyncScope | None) -> None:
+        self._fs = fs
+        self._loose = loose
+        self._scope = scope
+        self._staged: dict[ObjectId, str] = {}
+        self._adopted: set[ObjectId] = set()
+
+    def add(self, oid: ObjectId, content: bytes) -> None:
+        """Stage an object, or adopt the good copy that the store has."""
+        if oid in self._staged or oid in self._adopted:
+            return
+        if self._loose.is_good(oid, content) and self._loose.freshen(oid):
+            self._adopted.add(oid)
+        else:
+            self._staged[oid] = self._loose.stage(frame.compress(content), durable=False)
+
+    def find(self, oid: ObjectId) -> bytes | None:
+        """Return the content of a staged object."""
+        path = self._staged.get(oid)
+        return None if path is None else read_frame(self._fs, path, oid)
+
+    def has(self, oid: ObjectId) -> bool:
+        """Tell whether the object is staged."""
+        return oid in self._staged
+
+    def publish(self) -> None:
+        """Make everything visible, and durable where that is wanted."""
+        if self._scope is not None:
+            adopted = [layout.object_path(oid) for oid in self._adopted]
+            self._scope.sync_files([*self._staged.values(), *adopted])
+        touched = {folder_of(oid) for oid in (*self._staged, *self._adopted)}
+        for oid in list(self._staged):
+            self._loose.publish(self._staged.pop(oid), oid)
+        if self._scope is not None:
+            self._scope.sync_folders(sorted(touched))
+
+    def discard(self) -> None:
+        """Remove what was staged and not published."""
+        for path in self._staged.values():
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.remove(path)
+        self._staged.clear()

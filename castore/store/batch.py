@@ -1,0 +1,81 @@
+"""A batch: many puts and refs with the promise of one, for the price of a few syncs.
+
+It belongs to the thread that opened it. What it put can be read inside it; nothing
+is visible to others before its end, and nothing ever on an exception. Objects become
+durable and visible first, then the refs, whose conflicts were checked at the call
+and are checked once more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from castore.errors import RefConflictError
+from castore.format.ref import NO_OBJECT
+from castore.objects.staging import Staging
+
+if TYPE_CHECKING:
+    from castore.format.ref import RefName
+    from castore.format.value import ObjectId
+    from castore.fs.protocol import FileSystem, SyncScope
+    from castore.objects.loose import LooseObjects
+    from castore.refs.transaction import RefWriter, Update
+
+
+class Batch:
+    """What one batch holds back until its end.
+
+    Args:
+        fs: The store's file system.
+        loose: The store's own objects.
+        refs: Changes its refs.
+        durable: Whether the end waits until everything survives power loss.
+    """
+
+    def __init__(
+        self, fs: FileSystem, loose: LooseObjects, refs: RefWriter, *, durable: bool
+    ) -> None:
+        self._scope: SyncScope | None = fs.open_sync_scope() if durable else None
+        self.objects = Staging(fs, loose, self._scope)
+        self._refs = refs
+        self._updates: dict[RefName, Update] = {}
+
+    def update_ref(self, update: Update) -> ObjectId | None:
+        """Hold a ref update back, and return what the ref will name.
+
+        Raises:
+            RefConflictError: It would conflict with the ref as it stands, or with what this batch
+                sets it to.
+        """
+        earlier = self._updates.get(update.name)
+        if earlier is not None and update.on_conflict != "replace":
+            if update.on_conflict == "keep" or earlier.new == update.new:
+                return earlier.new
+            raise RefConflictError(
+                str(update.name), earlier.new or NO_OBJECT, update.new or NO_OBJECT
+            )
+        result = self._refs.check(update)
+        if result == update.new:
+            self._updates[update.name] = update
+        return result
+
+    def pending(self, name: RefName) -> Update | None:
+        """Return the update that this batch holds back for a ref."""
+        return self._updates.get(name)
+
+    def publish(self) -> None:
+        """Make objects, then refs, visible and durable.
+
+        Raises:
+            RefConflictError: Another writer was quicker with one of the refs; the objects are
+                there, and no ref was changed.
+        """
+        self.objects.publish()
+        if self._updates:
+            self._refs.apply(list(self._updates.values()))
+
+    def close(self) -> None:
+        """Remove what was not published."""
+        self.objects.discard()
+        if self._scope is not None:
+            self._scope.close()

@@ -1,0 +1,108 @@
+"""Before a ref is made: find, freshen and make durable all that it will keep.
+
+A gc that began before the ref exists does not see it. What it must spare is told by
+time: everything that the ref reaches is touched while the writer's lease is held,
+by name and last; what a gc took in between is written anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from castore.errors import CorruptObjectError, ObjectNotFoundError
+from castore.format import layout
+from castore.format.canonical import unpack
+from castore.objects.loose import folder_of
+from castore.store.closure import split_links
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from castore.format.value import ObjectId
+    from castore.fs.protocol import FileSystem
+    from castore.objects.loose import LooseObjects
+
+
+def freshen_reachable(
+    oids: Sequence[ObjectId],
+    read: Callable[[ObjectId], bytes | None],
+    keep: Callable[[ObjectId, bytes], None],
+) -> None:
+    """Freshen `oids`, all that they link to strongly, and what is there of weak targets.
+
+    Args:
+        oids: Where to start.
+        read: Returns an object's content, or None for one that needs no care, as the writer's own
+            batch holds it.
+        keep: Makes a copy that is there fresh and durable.
+
+    Raises:
+        ObjectNotFoundError: An object that a strong link asks for is not there.
+        CorruptObjectError: Only a damaged copy of one is.
+    """
+    seen: set[ObjectId] = set()
+    weak_targets = _walk(list(oids), seen, read, keep)
+    while weak_targets:
+        target = weak_targets.pop()
+        try:
+            weak_targets += _walk([target], seen, read, keep)
+        except (ObjectNotFoundError, CorruptObjectError):
+            continue  # nobody has to have it
+
+
+def _walk(
+    waiting: list[ObjectId],
+    seen: set[ObjectId],
+    read: Callable[[ObjectId], bytes | None],
+    keep: Callable[[ObjectId, bytes], None],
+) -> list[ObjectId]:
+    """Follow strong links, and return the weak ones met on the way."""
+    weak_targets: list[ObjectId] = []
+    while waiting:
+        oid = waiting.pop()
+        if oid in seen:
+            continue
+        seen.add(oid)
+        content = read(oid)
+        if content is not None:
+            keep(oid, content)
+            strong, weak = split_links(unpack(content))
+            waiting += strong
+            weak_targets += weak
+    return weak_targets
+
+
+class Keeper:
+    """Keeps single objects of a store fresh and durable.
+
+    Args:
+        fs: The store's file system.
+        loose: The store's own objects.
+        is_borrowed: Tells whether an alternate has an object, so that no copy is needed here.
+        durable: Whether to sync as well.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        loose: LooseObjects,
+        is_borrowed: Callable[[ObjectId], bool],
+        *,
+        durable: bool,
+    ) -> None:
+        self._fs = fs
+        self._loose = loose
+        self._is_borrowed = is_borrowed
+        self._durable = durable
+
+    def keep(self, oid: ObjectId, content: bytes) -> None:
+        """Make the object's copy durable, then fresh; write it anew where it is gone."""
+        try:
+            if self._durable:
+                self._fs.sync_file(layout.object_path(oid))
+                self._fs.sync_folder(folder_of(oid))
+            fresh = self._loose.freshen(oid)
+        except FileNotFoundError:
+            fresh = False
+        if not fresh and not self._is_borrowed(oid):
+            self._loose.add(oid, content)

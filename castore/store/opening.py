@@ -1,0 +1,185 @@
+"""Finding, making and opening a store.
+
+A store is made in an empty or missing folder only, and its `format` file is written
+last: a folder that has one is a whole store, whenever the power went.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Literal
+
+from castore.errors import (
+    MalformedError,
+    NotRegularFileError,
+    StoreNotFoundError,
+    UnsafeStoreError,
+)
+from castore.format import layout, version
+from castore.fs.posix import PosixFileSystem, is_mount_or_link, make_root
+from castore.store.borrowed import Borrowed
+from castore.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from castore.fs.protocol import FileSystem
+
+_log = logging.getLogger("castore")
+
+Durability = Literal["full", "none"]
+AnyPath = str | os.PathLike[str]
+
+# What an interrupted creation leaves behind, and what a new file system holds.
+_SKELETON = frozenset({*layout.TOP_FOLDERS, layout.LOCAL, "lost+found"})
+
+
+def open_store(
+    path: AnyPath | None = None,
+    *,
+    create: bool = True,
+    read_only: bool = False,
+    durability: Durability = "full",
+    alternates: Iterable[AnyPath] = (),
+) -> Store:
+    """Open a store, making it where `path` is missing or an empty folder.
+
+    Args:
+        path: The store's folder. Without one: `CASTORE_DIR`, else the user's cache folder.
+        create: Make a store where there is none.
+        read_only: Refuse to write; never makes a store.
+        durability: `full`: a write returns when it survives power loss. `none`: the system
+            writes when it likes, and a crash may lose or damage what was written last.
+        alternates: Stores to read below this one, before those that `CASTORE_ALTERNATES` lists
+            (separated like `PATH`).
+
+    Raises:
+        StoreNotFoundError: There is no store, and none may be made.
+        StoreVersionError: The store needs a newer castore.
+        UnsafeStoreError: `local/` is a link, or on another file system than the store.
+    """
+    if durability not in ("full", "none"):
+        raise MalformedError("durability", f"expected full or none, got {durability!r}")
+    root = os.path.abspath(os.fspath(path) if path is not None else default_root())
+    if not _has_format(root):
+        if read_only or not create:
+            raise StoreNotFoundError(root, "there is no format file; make one with: castore init")
+        create_store(root)
+    fs = _open_root(root)
+    why_read_only = _why_read_only(fs, read_only=read_only)
+    if not why_read_only:
+        _prepare_local(fs)
+    return Store(
+        fs,
+        read_only=why_read_only,
+        durable=durability == "full",
+        borrowed=tuple(_borrow(alternates)),
+    )
+
+
+def default_root() -> str:
+    """Return the store that is used when none is named."""
+    named = os.environ.get("CASTORE_DIR")
+    if named:
+        return named
+    from platformdirs import user_cache_path  # noqa: PLC0415 - only needed here, and not light
+
+    return str(user_cache_path("castore", appauthor=False) / "store")
+
+
+def create_store(root: str) -> None:
+    """Make a store in a missing or empty folder, durably; an existing store is left as it is.
+
+    Raises:
+        StoreNotFoundError: The folder holds something else.
+    """
+    make_root(root)
+    fs = PosixFileSystem(root)
+    names = {entry.name for entry in fs.list_folder("")}
+    if layout.FORMAT in names:
+        return
+    strange = sorted(names - _SKELETON)
+    if strange or _has_objects(fs):
+        found = strange[0] if strange else "objects without a format file"
+        raise StoreNotFoundError(
+            root, f"the folder is not empty ({found!r}); name an empty or missing one"
+        )
+    lay_out(fs)
+
+
+def lay_out(fs: FileSystem) -> None:
+    """Make the folders of a store, then its `format` file, durably."""
+    for folder in (*layout.TOP_FOLDERS, *layout.LOCAL_FOLDERS, *layout.SHARD_FOLDERS):
+        fs.make_folder(folder)
+    for folder in (layout.OBJECTS, layout.LOCAL, ""):
+        fs.sync_folder(folder)
+    # A gc on a full disk can take a lock that is there already.
+    for path in (layout.GC_LOCK, layout.CLOCK):
+        fs.append(path, b"\n")
+    staged = f"{layout.TMP}/{os.urandom(12).hex()}"
+    fs.write_new(staged, version.VERSION_1, durable=True)
+    fs.rename(staged, layout.FORMAT)
+    fs.sync_folder("")
+
+
+def _has_objects(fs: FileSystem) -> bool:
+    try:
+        shards = fs.list_folder(layout.OBJECTS)
+    except FileNotFoundError:
+        return False
+    return any(
+        shard.kind != "folder" or fs.list_folder(f"{layout.OBJECTS}/{shard.name}")
+        for shard in shards
+    )
+
+
+def _has_format(root: str) -> bool:
+    return os.path.lexists(os.path.join(root, layout.FORMAT))
+
+
+def _open_root(root: str) -> PosixFileSystem:
+    fs = PosixFileSystem(root)
+    try:
+        data = fs.read(layout.FORMAT, limit_bytes_max=version.FORMAT_BYTES_MAX)
+    except NotRegularFileError as error:
+        raise StoreNotFoundError(root, str(error)) from None
+    version.check_format(data, shown_path=root)
+    return fs
+
+
+def _why_read_only(fs: PosixFileSystem, *, read_only: bool) -> str:
+    if read_only:
+        return "it was opened so"
+    return "" if fs.is_writable() else "no permission to write there, or a read-only file system"
+
+
+def _prepare_local(fs: PosixFileSystem) -> None:
+    """Make what is missing of `local/`, which copies of a store do not have."""
+    try:
+        present = {f"{layout.LOCAL}/{entry.name}" for entry in fs.list_folder(layout.LOCAL)}
+    except FileNotFoundError:
+        present = set()
+        fs.make_folder(layout.LOCAL)
+        fs.sync_folder("")
+    except NotRegularFileError as error:
+        raise UnsafeStoreError(f"{fs.root}/{error.path}", f"it is {error.found}") from None
+    missing = [folder for folder in layout.LOCAL_FOLDERS[1:] if folder not in present]
+    for folder in missing:
+        fs.make_folder(folder)
+    if missing:
+        fs.sync_folder(layout.LOCAL)
+    for folder in layout.LOCAL_FOLDERS:
+        if is_mount_or_link(fs.root, folder):
+            reason = "a link or a mount: its files could not be renamed into the store atomically"
+            raise UnsafeStoreError(f"{fs.root}/{folder}", reason)
+
+
+def _borrow(alternates: Iterable[AnyPath]) -> Iterable[Borrowed]:
+    listed = os.environ.get("CASTORE_ALTERNATES", "")
+    for path in (*alternates, *filter(None, listed.split(os.pathsep))):
+        root = os.path.abspath(os.fspath(path))
+        if _has_format(root):
+            yield Borrowed(_open_root(root))
+        else:
+            _log.warning("alternate %s is not a store; left out", root)

@@ -1,0 +1,550 @@
+"""The store: objects and refs behind one small interface.
+
+Everything here is wiring: ids and names are checked at this edge, a writer holds a
+lease while it works, and a thread's batch holds back what it is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, cast
+
+from castore.errors import (
+    CorruptObjectError,
+    CorruptRefError,
+    MalformedError,
+    ObjectNotFoundError,
+    ReadOnlyStoreError,
+)
+from castore.format import layout, ref
+from castore.format.canonical import encode, object_id, unpack
+from castore.format.ref import Ref, RefName
+from castore.format.value import ObjectId, Value
+from castore.objects.database import ObjectDatabase
+from castore.objects.loose import LooseObjects
+from castore.refs import log, reading
+from castore.refs.reading import Listed, NoObject
+from castore.refs.transaction import (
+    Expected,
+    OnConflict,
+    PreviousValue,
+    RefWriter,
+    Update,
+)
+from castore.store.batch import Batch
+from castore.store.closure import split_links
+from castore.store.freshening import Keeper, freshen_reachable
+from castore.store.lease import lease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+
+    from castore.format.reflog import LogEntry
+    from castore.fs.protocol import FileSystem
+    from castore.store.borrowed import Borrowed
+
+_log = logging.getLogger("castore")
+
+TOPOLOGY = "topology"
+"""The namespace, and the kernel text, of the refs that say which hardware a store knows."""
+
+
+class Store:
+    """A content-addressed store; `castore.open` makes one.
+
+    It may be used by several threads, and after a fork. Nothing stays open between
+    calls, so closing it is a courtesy.
+
+    Args:
+        fs: The file system, rooted at the store.
+        read_only: Why nothing may be written; empty when it may.
+        durable: Whether writes return only when they survive power loss.
+        borrowed: Stores that are read below this one, first to be asked first.
+        clock_ns: The time for log entries, in nanoseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        *,
+        read_only: str = "",
+        durable: bool = True,
+        borrowed: tuple[Borrowed, ...] = (),
+        clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.fs = fs
+        self._read_only = read_only
+        self._durable = durable
+        self._borrowed = borrowed
+        self._loose = LooseObjects(fs, durable=durable)
+        self._objects = ObjectDatabase(fs, (self._loose, *(b.objects for b in borrowed)))
+        self._refs = RefWriter(
+            fs,
+            durable=durable,
+            clock_ns=clock_ns,
+            is_sound=self._objects.is_good,
+            shows_through=self._shows_through,
+        )
+        self._keeper = Keeper(fs, self._loose, self._is_borrowed, durable=durable)
+        self._thread = threading.local()
+        self._warned: set[str] = set()
+
+    @property
+    def root(self) -> Path:
+        """The folder that the store is in."""
+        return Path(self.fs.root)
+
+    @property
+    def read_only(self) -> str:
+        """Why nothing may be written; empty when it may."""
+        return self._read_only
+
+    @property
+    def alternates(self) -> tuple[str, ...]:
+        """The stores that are read below this one, as shown to people."""
+        return tuple(borrowed.label for borrowed in self._borrowed)
+
+    def close(self) -> None:
+        """Say that the store is no longer used."""
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the store."""
+        self.close()
+
+    # Objects.
+
+    def put(self, value: Value) -> ObjectId:
+        """Store a value, and return its id.
+
+        Raises:
+            MalformedError: The value cannot be stored; names the path of the field.
+            ReadOnlyStoreError: The store is open for reading only.
+        """
+        self._check_writable()
+        content = encode(value)
+        oid = object_id(content)
+        self._add(oid, content)
+        return oid
+
+    def get(self, id: str) -> Value:  # noqa: A002 - the public name
+        """Return the value of an object; its content has been checked against the id.
+
+        Raises:
+            ObjectNotFoundError: The store does not have it.
+            CorruptObjectError: The store has nothing but damaged copies of it.
+        """
+        return self._value(ObjectId(id))
+
+    def has(self, id: str) -> bool:  # noqa: A002 - the public name
+        """Tell whether the store, or one that it reads below itself, has an object."""
+        oid = ObjectId(id)
+        batch = self._batch()
+        return (batch is not None and batch.objects.has(oid)) or self._objects.has(oid)
+
+    def ids(self) -> Iterator[ObjectId]:
+        """Yield the ids of all objects, of alternates too, in order."""
+        return self._objects.ids()
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[Self]:
+        """Hold back this thread's puts and ref updates, and make them durable together.
+
+        At the end of the body all objects, then all refs, become visible and durable. On an
+        exception nothing does. Inside, this thread can read what it put. A batch within a batch is
+        part of the outer one.
+
+        Raises:
+            RefConflictError: At the end: another writer was quicker with one of the refs.
+        """
+        self._check_writable()
+        if self._batch() is not None:
+            yield self
+            return
+        with lease(self.fs):
+            batch = Batch(self.fs, self._loose, self._refs, durable=self._durable)
+            self._thread.batch = batch
+            try:
+                yield self
+                batch.publish()
+            finally:
+                self._thread.batch = None
+                batch.close()
+
+    # Refs.
+
+    def set_ref(
+        self,
+        namespace: str,
+        topology: str | dict[str, Value] | None = None,
+        kernel: str | None = None,
+        id: str | None = None,  # noqa: A002 - the public name
+        *,
+        key: str | None = None,
+        on_conflict: OnConflict = "error",
+        expected: str | PreviousValue = PreviousValue.ANY,
+        reason: str = "",
+    ) -> Ref:
+        """Make a ref name an object that the store has.
+
+        Args:
+            namespace: Where the ref lives, such as `tuning`.
+            topology: The id of a topology, or a topology manifest, which is put.
+            kernel: The kernel text.
+            id: The object.
+            key: 64 hex digits in place of topology and kernel, in the namespaces `by-key-*`.
+            on_conflict: What to do when the ref names another sound object.
+            expected: What the ref must name for the update to go ahead: an id, or a
+                `PreviousValue`.
+            reason: Why, for the log.
+
+        Returns:
+            The ref as it is now: with `keep`, it may name what it named before.
+
+        Raises:
+            ObjectNotFoundError: The store lacks the object, or something that it links to.
+            RefConflictError: The ref names another object; nothing was changed.
+        """
+        self._check_writable()
+        if id is None:
+            raise MalformedError("id", "a ref needs an object; delete_ref removes one", "REF-3")
+        oid = ObjectId(id)
+        name, put_first = self._name(namespace, topology, kernel, key)
+        update = self._update(name, oid, on_conflict, expected, reason)
+        with self._at_work():
+            for manifest_id, content in put_first:
+                self._add(manifest_id, content)
+            return self._apply(update, reachable=[oid])
+
+    def record(
+        self,
+        namespace: str,
+        topology: str | dict[str, Value] | None = None,
+        kernel: str | None = None,
+        value: Value = None,
+        *,
+        key: str | None = None,
+        on_conflict: OnConflict = "error",
+        expected: str | PreviousValue = PreviousValue.ANY,
+        reason: str = "",
+    ) -> ObjectId:
+        """Put a value and make a ref name it, in one step that no gc comes between.
+
+        Takes what `set_ref` takes, with the value in place of the id.
+
+        Returns:
+            The id that the ref names now: with `keep`, it may be what it named before.
+        """
+        self._check_writable()
+        content = encode(value)
+        oid = object_id(content)
+        name, put_first = self._name(namespace, topology, kernel, key)
+        update = self._update(name, oid, on_conflict, expected, reason)
+        strong, weak = split_links(value)
+        with self._at_work():
+            for manifest_id, manifest_content in put_first:
+                self._add(manifest_id, manifest_content)
+            # What is missing is found before anything is put.
+            self._freshen(strong, weak)
+            self._add(oid, content)
+            return self._apply(update, reachable=[]).object
+
+    def get_ref(
+        self,
+        namespace: str,
+        topology: str | dict[str, Value] | None = None,
+        kernel: str | None = None,
+        *,
+        key: str | None = None,
+    ) -> Ref | None:
+        """Return a ref, or None; a damaged one is None too, with one warning."""
+        name, _ = self._name(namespace, topology, kernel, key)
+        return self._resolved(name)
+
+    def delete_ref(
+        self,
+        namespace: str,
+        topology: str | dict[str, Value] | None = None,
+        kernel: str | None = None,
+        *,
+        key: str | None = None,
+        expected: str | PreviousValue = PreviousValue.ANY,
+        reason: str = "",
+    ) -> bool:
+        """Remove a ref, and tell whether there was one; its log keeps what it named.
+
+        Where an alternate has the same ref, a tombstone hides that.
+
+        Raises:
+            RefConflictError: The ref does not name what was expected.
+        """
+        self._check_writable()
+        name, _ = self._name(namespace, topology, kernel, key)
+        return self._delete(name, expected, reason)
+
+    def refs(self, namespace: str | None = None) -> Iterator[Ref]:
+        """Yield all refs with a key, of alternates too, by namespace and key.
+
+        A damaged one is left out, with one warning.
+        """
+        if namespace is not None:
+            return self._refs_in([layout.check_namespace(namespace)])
+        found = set(reading.namespaces(self.fs))
+        for borrowed in self._borrowed:
+            found.update(borrowed.namespaces())
+        return self._refs_in(sorted(found))
+
+    def ref_log(
+        self,
+        namespace: str,
+        topology: str | dict[str, Value] | None = None,
+        kernel: str | None = None,
+        *,
+        key: str | None = None,
+    ) -> list[LogEntry]:
+        """Return the changes of a ref, newest first."""
+        name, _ = self._name(namespace, topology, kernel, key)
+        return log.entries(self.fs, name)
+
+    def lookup(
+        self,
+        namespace: str,
+        topology: str | dict[str, Value] | None = None,
+        kernel: str | None = None,
+        *,
+        key: str | None = None,
+    ) -> Value | None:
+        """Return the value that a ref names, or None when there is none.
+
+        Damage, of the ref or of the object, is a miss with one warning.
+        """
+        name, _ = self._name(namespace, topology, kernel, key)
+        oid = self._target(name)
+        if oid is None:
+            return None
+        try:
+            return self._value(oid)
+        except ObjectNotFoundError:
+            return None  # a copy that is still arriving has refs before objects, for a moment
+        except CorruptObjectError as error:
+            self._warn_once(error)
+            return None
+
+    # Named refs.
+
+    def set_name(
+        self,
+        name: str,
+        id: str,  # noqa: A002 - the public name
+        *,
+        on_conflict: OnConflict = "error",
+        expected: str | PreviousValue = PreviousValue.ANY,
+        reason: str = "",
+    ) -> Ref:
+        """Make a named ref name an object; otherwise as `set_ref`."""
+        self._check_writable()
+        oid = ObjectId(id)
+        update = self._update(ref.for_name(name), oid, on_conflict, expected, reason)
+        with self._at_work():
+            return self._apply(update, reachable=[oid])
+
+    def get_name(self, name: str) -> Ref | None:
+        """Return a named ref, or None."""
+        return self._resolved(ref.for_name(name))
+
+    def delete_name(
+        self, name: str, *, expected: str | PreviousValue = PreviousValue.ANY, reason: str = ""
+    ) -> bool:
+        """Remove a named ref, and tell whether there was one."""
+        self._check_writable()
+        return self._delete(ref.for_name(name), expected, reason)
+
+    def names(self) -> Iterator[Ref]:
+        """Yield all named refs, by name."""
+        return self._refs_in([layout.NAMES])
+
+    def name_log(self, name: str) -> list[LogEntry]:
+        """Return the changes of a named ref, newest first."""
+        return log.entries(self.fs, ref.for_name(name))
+
+    # What the above is made of.
+
+    def _batch(self) -> Batch | None:
+        return getattr(self._thread, "batch", None)
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise ReadOnlyStoreError(self.fs.root, self._read_only)
+
+    def _at_work(self) -> contextlib.AbstractContextManager[None]:
+        """Hold a lease, which this thread's batch does already."""
+        return lease(self.fs) if self._batch() is None else contextlib.nullcontext()
+
+    def _add(self, oid: ObjectId, content: bytes) -> None:
+        batch = self._batch()
+        (self._loose if batch is None else batch.objects).add(oid, content)
+
+    def _value(self, oid: ObjectId) -> Value:
+        batch = self._batch()
+        content = batch.objects.find(oid) if batch is not None else None
+        if content is None:
+            content = self._objects.content(oid)
+        try:
+            return unpack(content)
+        except MalformedError as error:
+            raise CorruptObjectError(oid, layout.object_path(oid), str(error)) from None
+
+    def _name(
+        self,
+        namespace: str,
+        topology: str | dict[str, Value] | None,
+        kernel: str | None,
+        key: str | None,
+    ) -> tuple[RefName, list[tuple[ObjectId, bytes]]]:
+        """Return the ref's name, and the topology manifest if that was given in full."""
+        if key is not None:
+            if topology is not None or kernel is not None:
+                raise MalformedError("key", "give key, or topology and kernel, not both", "REF-5")
+            return ref.for_key(namespace, key), []
+        if topology is None or kernel is None:
+            raise MalformedError("topology", "a ref needs a topology and a kernel", "REF-1")
+        if not isinstance(topology, dict):
+            return ref.for_topology(namespace, topology, kernel), []
+        content = encode(cast("Value", topology))
+        topology_id = object_id(content)
+        return ref.for_topology(namespace, topology_id, kernel), [(topology_id, content)]
+
+    def _update(
+        self,
+        name: RefName,
+        oid: ObjectId,
+        on_conflict: OnConflict,
+        expected: str | PreviousValue,
+        reason: str,
+    ) -> Update:
+        if on_conflict not in ("error", "keep", "replace"):
+            reason = f"expected error, keep or replace, got {on_conflict!r}"
+            raise MalformedError("on_conflict", reason)
+        return Update(name, oid, on_conflict, _checked(expected), reason)
+
+    def _apply(self, update: Update, *, reachable: Sequence[ObjectId]) -> Ref:
+        """Freshen what the ref will keep, then change it; with it, its topology's own ref."""
+        name = update.name
+        topology_update = self._topology_update(name)
+        kept = [*reachable, *(u.new for u in topology_update if u.new is not None)]
+        self._freshen(kept, [])
+        updates = [*topology_update, update]
+        batch = self._batch()
+        if batch is None:
+            result = self._refs.apply(updates)[-1]
+        else:
+            result = [batch.update_ref(each) for each in updates][-1]
+        return Ref(name.namespace, name.topology, name.kernel, result or update.new, name.key)  # type: ignore[arg-type]  # an update that is no deletion names an object
+
+    def _topology_update(self, name: RefName) -> list[Update]:
+        """Return the update that makes a store say which hardware it knows (REF-7)."""
+        if name.topology is None or name.namespace == TOPOLOGY or not self.has(name.topology):
+            return []
+        known = ref.for_topology(TOPOLOGY, name.topology, TOPOLOGY)
+        if self._target(known) is not None:
+            return []
+        return [Update(known, name.topology, "keep", reason="first ref for this topology")]
+
+    def _freshen(self, strong: Sequence[ObjectId], weak: Sequence[ObjectId]) -> None:
+        if strong or weak:
+            freshen_reachable(strong, self._content_to_keep, self._keeper.keep)
+        for oid in weak:
+            with contextlib.suppress(ObjectNotFoundError, CorruptObjectError):
+                freshen_reachable([oid], self._content_to_keep, self._keeper.keep)
+
+    def _content_to_keep(self, oid: ObjectId) -> bytes | None:
+        batch = self._batch()
+        if batch is not None and batch.objects.has(oid):
+            return None
+        return self._objects.content(oid)
+
+    def _delete(self, name: RefName, expected: str | PreviousValue, reason: str) -> bool:
+        existed = self._target(name) is not None
+        update = Update(name, None, "error", _checked(expected), reason)
+        with self._at_work():
+            batch = self._batch()
+            if batch is None:
+                self._refs.apply([update])
+            else:
+                batch.update_ref(update)
+        return existed
+
+    def _resolved(self, name: RefName) -> Ref | None:
+        oid = self._target(name)
+        if oid is None:
+            return None
+        return Ref(name.namespace, name.topology, name.kernel, oid, name.key)
+
+    def _target(self, name: RefName) -> ObjectId | None:
+        """Return what a ref names: here, or in the first alternate that has it."""
+        batch = self._batch()
+        if batch is not None and (pending := batch.pending(name)) is not None:
+            return pending.new
+        try:
+            found = reading.read(self.fs, name)
+        except CorruptRefError as error:
+            self._warn_once(error)
+            return None
+        if found is NoObject.ABSENT:
+            return self._target_below(name)
+        return None if isinstance(found, NoObject) else found
+
+    def _target_below(self, name: RefName) -> ObjectId | None:
+        for borrowed in self._borrowed:
+            found = borrowed.read_ref(name)
+            if found is not NoObject.ABSENT:
+                return None if isinstance(found, NoObject) else found
+        return None
+
+    def _shows_through(self, name: RefName) -> bool:
+        return self._target_below(name) is not None
+
+    def _is_borrowed(self, oid: ObjectId) -> bool:
+        return any(borrowed.objects.has(oid) for borrowed in self._borrowed)
+
+    def _refs_in(self, namespaces: Sequence[str]) -> Iterator[Ref]:
+        for namespace in namespaces:
+            for shard in ("",) if namespace == layout.NAMES else layout.SHARDS:
+                yield from self._refs_in_shard(namespace, shard)
+
+    def _refs_in_shard(self, namespace: str, shard: str) -> Iterator[Ref]:
+        """Yield the refs of one shard; memory stays within that."""
+        found: dict[str, Listed] = {}
+        for borrowed in reversed(self._borrowed):
+            found.update((each.name.key, each) for each in borrowed.list_shard(namespace, shard))
+        for listed in reading.list_shard(self.fs, namespace, shard):
+            if isinstance(listed, CorruptRefError):
+                self._warn_once(listed)
+            else:
+                found[listed.name.key] = listed
+        for _, (name, target) in sorted(found.items()):
+            if not isinstance(target, NoObject):
+                yield Ref(name.namespace, name.topology, name.kernel, target, name.key)
+
+    def _warn_once(self, error: CorruptObjectError | CorruptRefError) -> None:
+        message = str(error)
+        if message not in self._warned:
+            self._warned.add(message)
+            _log.warning("%s; treated as a miss", message)
+
+
+def _checked(expected: str | PreviousValue) -> Expected:
+    return expected if isinstance(expected, PreviousValue) else ObjectId(expected)
