@@ -44,7 +44,7 @@ class FileLock:
             return
         fd, self._fd = self._fd, -1
         try:
-            if remove:
+            if remove and _is_named(fd, self._full):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._full)
         finally:

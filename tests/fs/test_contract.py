@@ -419,6 +419,15 @@ def test_release_with_remove_survives_that_the_file_is_gone(fs: FileSystem) -> N
     fs.lock("lock", wait_s=0).release()
 
 
+def test_release_with_remove_leaves_the_lock_file_of_another(fs: FileSystem) -> None:
+    lock = fs.lock("lock", wait_s=0)
+    fs.remove("lock")
+    with fs.lock("lock", wait_s=0):
+        lock.release(remove=True)
+        with pytest.raises(LockTimeoutError):
+            fs.lock("lock", wait_s=0)
+
+
 def test_taking_a_lock_touches_its_file(fs: FileSystem) -> None:
     fs.lock("lock", wait_s=0).release()
     make_old(fs, "lock")
