@@ -1,0 +1,67 @@
+"""What can go wrong while tuning, beside what the store itself reports."""
+
+from __future__ import annotations
+
+from castore.errors import CastoreError
+
+
+class DeviceUnavailableError(CastoreError):
+    """The device that was asked for cannot be used on this machine.
+
+    Contrast `NothingAcceptableError`: there the device works and no candidate did.
+
+    Attributes:
+        device: The device's name, such as `wgpu`.
+        reason: Why it cannot be used.
+    """
+
+    exit_status = 9
+
+    def __init__(self, device: str, reason: str) -> None:
+        self.device = device
+        self.reason = reason
+        super().__init__(device, reason)
+
+    def __str__(self) -> str:
+        return f"device {self.device} cannot be used: {self.reason}"
+
+
+class NothingAcceptableError(CastoreError):
+    """Every candidate failed, so there is no result; no ref was changed.
+
+    Attributes:
+        kernel: The kernel text, such as `affine_f32[n=1048576]`.
+        evaluated: How many candidates were tried.
+        reasons: Reasons of failure with how often each occurred, most frequent first.
+    """
+
+    exit_status = 8
+
+    def __init__(self, kernel: str, evaluated: int, reasons: tuple[tuple[str, int], ...]) -> None:
+        self.kernel = kernel
+        self.evaluated = evaluated
+        self.reasons = reasons
+        super().__init__(kernel, evaluated, reasons)
+
+    def __str__(self) -> str:
+        shown = "; ".join(f"{reason} ({count} times)" for reason, count in self.reasons[:3])
+        return f"{self.kernel}: none of {self.evaluated} candidates is acceptable: {shown}"
+
+
+class UnknownKernelError(CastoreError, KeyError):
+    """No kernel of this id is built in.
+
+    Attributes:
+        kernel: The id that was asked for.
+        known: The ids that there are.
+    """
+
+    exit_status = 3
+
+    def __init__(self, kernel: str, known: tuple[str, ...]) -> None:
+        self.kernel = kernel
+        self.known = known
+        super().__init__(kernel, known)
+
+    def __str__(self) -> str:
+        return f"there is no kernel {self.kernel!r}; known are {', '.join(self.known)}"

@@ -1,0 +1,89 @@
+"""A job: the problem, its inputs and the expected output, fixed before any candidate.
+
+Candidates are judged against these arrays and nothing else; their digests go into
+the certification, so that a schedule which computes a smaller or another problem
+cannot look fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from blake3 import blake3
+
+from castore.errors import MalformedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from castore.tuning.kernel import Kernel, Signature, Tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every candidate of one run must compute.
+
+    Attributes:
+        kernel: The kernel text.
+        signature: The arrays.
+        inputs: The input arrays by name, read-only.
+        expected: The oracle's output, read-only float64.
+        tolerance: The allowed error.
+        seed: What the inputs were made from.
+        input_digests: BLAKE3 of each input's bytes.
+        expected_digest: BLAKE3 of `expected` as little-endian float64.
+    """
+
+    kernel: str
+    signature: Signature
+    inputs: Mapping[str, NDArray[Any]]
+    expected: NDArray[np.float64]
+    tolerance: Tolerance
+    seed: int
+    input_digests: dict[str, str]
+    expected_digest: str
+
+    @classmethod
+    def of(cls, kernel: Kernel, *, seed: int) -> Job:
+        """Make the inputs from the seed, and the expected output from the inputs.
+
+        Raises:
+            MalformedError: An array is not as the kernel's signature says.
+        """
+        signature = kernel.signature(kernel.sizes)
+        made = kernel.make_inputs(kernel.sizes, seed)
+        inputs = {spec.name: _checked(made.get(spec.name), spec) for spec in signature.inputs}
+        digests = {name: digest(array.tobytes()) for name, array in inputs.items()}
+        expected = np.ascontiguousarray(kernel.oracle(inputs), dtype="<f8")
+        if expected.shape != signature.output.shape:
+            wanted = signature.output.shape
+            raise MalformedError(".oracle", f"expected shape {wanted}, got {expected.shape}")
+        expected.setflags(write=False)
+        return cls(
+            kernel=kernel.text,
+            signature=signature,
+            inputs=inputs,
+            expected=expected,
+            tolerance=kernel.tolerance,
+            seed=seed,
+            input_digests=digests,
+            expected_digest=digest(expected.tobytes()),
+        )
+
+
+def digest(data: bytes) -> str:
+    """Return the BLAKE3 of some bytes, in hex."""
+    return blake3(data).hexdigest()
+
+
+def _checked(array: NDArray[Any] | None, spec: Any) -> NDArray[Any]:  # noqa: ANN401 - an ArraySpec
+    if array is None or array.shape != spec.shape or array.dtype != np.dtype(spec.dtype):
+        got = "nothing" if array is None else f"{array.dtype} {array.shape}"
+        raise MalformedError(f".{spec.name}", f"expected {spec.dtype} {spec.shape}, got {got}")
+    fixed = np.ascontiguousarray(array)
+    fixed.setflags(write=False)
+    return fixed

@@ -1,0 +1,140 @@
+"""What a kernel is: its problem, its oracle, its tolerance, and how devices may compute it.
+
+A kernel says *what* each value is; an implementation says *how* a device computes
+it, with the schedule space of that device. Everything that decides whether a
+stored result still applies is reachable from here without numpy and without a
+device, so that `find` can ask in a library's import path.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from castore.errors import MalformedError
+from castore.format.value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from castore.tuning.fields import Fields
+    from castore.tuning.program import ArraySpec, Program
+    from castore.tuning.space import Schedule, ScheduleSpace
+
+_is_name = re.compile("[a-z][a-z0-9_]{0,63}").fullmatch
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Allowed error of an element: abs(got - want) <= absolute + relative * abs(want).
+
+    Attributes:
+        absolute: The part that does not depend on the element.
+        relative: The part that grows with it.
+    """
+
+    absolute: float
+    relative: float
+
+    def to_value(self) -> dict[str, Value]:
+        """Return the plain form."""
+        return {"absolute": self.absolute, "relative": self.relative}
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> Tolerance:
+        """Read the plain form."""
+        return cls(fields.number("absolute"), fields.number("relative"))
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The arrays that a kernel reads and the one that it writes.
+
+    Attributes:
+        inputs: The arrays read; a candidate that changes one is rejected.
+        output: The array written, every element of it.
+    """
+
+    inputs: tuple[ArraySpec, ...]
+    output: ArraySpec
+
+
+class Implementation(Protocol):
+    """How one kind of device computes a kernel, and which schedules it may use."""
+
+    @property
+    def space(self) -> ScheduleSpace:
+        """The schedules to choose from."""
+
+    def source_digest(self) -> str:
+        """Return the BLAKE3 of everything that is run, whatever file or line it stands in."""
+
+    def program(self, kernel: Kernel, schedule: Schedule) -> Program:
+        """Return what a device needs to compute the kernel with this schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A function that devices compute, with all that is needed to check and tune it.
+
+    Attributes:
+        id: Its name, such as `matmul_f32`.
+        semantic_version: Raised when what is computed changes.
+        sizes: The problem's sizes by name, such as `{"m": 256, "n": 256, "k": 256}`.
+        signature: From the sizes to the arrays.
+        make_inputs: From the sizes and a seed to the input arrays by name.
+        oracle: From the inputs to the expected output, shape as the signature says, float64.
+            Slow and independent of every implementation.
+        tolerance: How far an element may be from the oracle's.
+        implementations: By kind of device, `wgpu` or `numpy`.
+    """
+
+    id: str
+    semantic_version: int
+    sizes: Mapping[str, int]
+    signature: Callable[[Mapping[str, int]], Signature]
+    make_inputs: Callable[[Mapping[str, int], int], dict[str, NDArray[Any]]]
+    oracle: Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float64]]
+    tolerance: Tolerance
+    implementations: Mapping[str, Implementation]
+
+    def __post_init__(self) -> None:
+        """Refuse names that could not stand in a kernel text, and empty problems."""
+        for name in (self.id, *self.sizes):
+            if _is_name(name) is None:
+                raise MalformedError(f".{name}", "expected a lower-case name of 1 to 64 characters")
+        for name, size in self.sizes.items():
+            if type(size) is not int or size < 1:
+                raise MalformedError(f".sizes.{name}", f"expected a positive integer, got {size!r}")
+
+    @property
+    def text(self) -> str:
+        """The kernel text that refs are made under: the id and the problem's sizes."""
+        sizes = ",".join(f"{name}={size}" for name, size in sorted(self.sizes.items()))
+        return f"{self.id}[{sizes}]"
+
+    @property
+    def problem(self) -> dict[str, Value]:
+        """The problem as stored: sizes, and the arrays with their shapes and element types."""
+        signature = self.signature(self.sizes)
+        return {
+            "sizes": dict[str, Value](sorted(self.sizes.items())),
+            "inputs": [spec.to_value() for spec in signature.inputs],
+            "output": signature.output.to_value(),
+        }
+
+    def sized(self, **sizes: int) -> Kernel:
+        """Return this kernel for another problem; sizes not named stay as they are.
+
+        Raises:
+            MalformedError: The kernel has no size of that name.
+        """
+        for name in sizes:
+            if name not in self.sizes:
+                raise MalformedError(f".sizes.{name}", f"{self.id} has only {sorted(self.sizes)}")
+        return dataclasses.replace(self, sizes={**self.sizes, **sizes})

@@ -1,0 +1,148 @@
+"""Schedule spaces: knobs, the constraints between them, and which candidates to try.
+
+A space that is larger than the budget is sampled. The first so many of a sorted
+list would favour one end of a knob (small workgroups, say), so the sample is
+balanced instead: each step takes the schedule whose knob values were taken least
+so far. It depends on nothing but the space, the budget and a seed text, and
+always holds the default schedule.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from blake3 import blake3
+
+from castore.errors import MalformedError
+from castore.format.canonical import encode
+from castore.format.value import Value
+from castore.tuning.expression import evaluate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+Schedule: TypeAlias = dict[str, int]
+"""What a candidate sets each knob to, by name in sorted order; never changed once made."""
+
+_POOL_MAX = 4096
+"""Balancing looks at no more schedules than this, drawn evenly by hash from larger spaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One parameter of a schedule.
+
+    Attributes:
+        name: A name that WGSL and expressions can use.
+        values: The values it may take.
+    """
+
+    name: str
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSpace:
+    """The schedules that a kernel allows, whatever the device.
+
+    Attributes:
+        knobs: The parameters.
+        default: The schedule to use where nothing has been tuned; itself in the space.
+        constraints: Expressions over the knobs and the problem's sizes that must all hold.
+    """
+
+    knobs: tuple[Knob, ...]
+    default: Mapping[str, int]
+    constraints: tuple[str, ...] = ()
+
+    def schedules(self, sizes: Mapping[str, int]) -> Iterator[Schedule]:
+        """Yield every schedule that keeps the constraints, in a fixed order."""
+        knobs = sorted(self.knobs, key=lambda knob: knob.name)
+        names = [knob.name for knob in knobs]
+        for values in itertools.product(*(sorted(knob.values) for knob in knobs)):
+            schedule = dict(zip(names, values, strict=True))
+            if self._holds(schedule, sizes):
+                yield schedule
+
+    def admits(self, schedule: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
+        """Tell whether `schedule` is one of this space."""
+        allowed = {knob.name: knob.values for knob in self.knobs}
+        return (
+            schedule.keys() == allowed.keys()
+            and all(value in allowed[name] for name, value in schedule.items())
+            and self._holds(schedule, sizes)
+        )
+
+    def default_schedule(self, sizes: Mapping[str, int]) -> Schedule:
+        """Return the default schedule.
+
+        Raises:
+            MalformedError: It is not in the space for these sizes.
+        """
+        if not self.admits(self.default, sizes):
+            raise MalformedError(".default", f"{dict(self.default)} is not in the schedule space")
+        return dict(sorted(self.default.items()))
+
+    def digest(self) -> str:
+        """Return the BLAKE3 of the space: its knobs, its default and its constraints."""
+        knobs: dict[str, Value] = {
+            knob.name: list[Value](sorted(knob.values)) for knob in self.knobs
+        }
+        default: dict[str, Value] = dict(self.default)
+        constraints: list[Value] = list[Value](sorted(self.constraints))
+        space: dict[str, Value] = {"knobs": knobs, "default": default, "constraints": constraints}
+        return blake3(encode(space)).hexdigest()
+
+    def _holds(self, schedule: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
+        names = {**sizes, **schedule}
+        return all(evaluate(constraint, names) for constraint in self.constraints)
+
+
+def schedule_order(schedule: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Return the key by which schedules are sorted and ties are broken: values by knob name."""
+    return tuple(sorted(schedule.items()))
+
+
+def subset(
+    schedules: Sequence[Schedule], default: Schedule, *, budget: int, seed_text: str
+) -> list[Schedule]:
+    """Return at most `budget` of the schedules, spread evenly over the knobs' values.
+
+    Args:
+        schedules: All that could be tried, without repetition.
+        default: Always first in the answer when it is among them.
+        budget: The most to return, at least 1.
+        seed_text: Decides between equally good choices; the same text, the same answer.
+    """
+    first = [default] if default in schedules else []
+    pool = sorted(
+        (schedule for schedule in schedules if schedule != default),
+        key=lambda schedule: _lot(schedule, seed_text),
+    )
+    if len(schedules) <= budget:
+        return first + sorted(pool, key=schedule_order)
+    return _balanced(first, pool[:_POOL_MAX], budget)
+
+
+def _balanced(chosen: list[Schedule], pool: list[Schedule], budget: int) -> list[Schedule]:
+    taken = Counter(item for schedule in chosen for item in schedule.items())
+    chosen, pool = list(chosen), list(pool)
+    while pool and len(chosen) < budget:
+        best = min(range(len(pool)), key=lambda at: _crowding(pool[at], taken))
+        schedule = pool.pop(best)
+        taken.update(schedule.items())
+        chosen.append(schedule)
+    return chosen
+
+
+def _crowding(schedule: Schedule, taken: Counter[tuple[str, int]]) -> int:
+    # Squares: a value seen ten times weighs more than ten values seen once, so that
+    # no value of any knob is left out while another piles up.
+    return sum(taken[item] ** 2 - (taken[item] == 0) for item in schedule.items())
+
+
+def _lot(schedule: Schedule, seed_text: str) -> bytes:
+    return blake3(seed_text.encode() + b"\0" + encode(dict(schedule))).digest()

@@ -1,0 +1,165 @@
+"""Writing the result of a run into a store, all of it or nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import castore
+from castore.errors import MalformedError
+from castore.format.canonical import encode
+from castore.tuning.evidence import Evidence
+from castore.tuning.manifests import (
+    MANIFEST_BYTES_MAX,
+    CertificationManifest,
+    Provenance,
+    TuningManifest,
+)
+from castore.tuning.records import Applicability, Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from castore.format.value import ObjectId, Value
+    from castore.store.store import Store
+    from castore.tuning.job import Job
+    from castore.tuning.kernel import Kernel
+    from castore.tuning.records import CandidateResult, Effort
+    from castore.tuning.search import Outcome
+
+_REASON_CHARACTERS_MAX = 160
+_FAILURES_MAX = 8
+_TIES_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A search that found a winner, with all that went into it.
+
+    Attributes:
+        kernel: The kernel.
+        implementation: The kind of device.
+        job: The inputs and the expected output.
+        effort: How hard it searched.
+        outcome: What it found.
+        skipped: Schedules that break a limit of the adapter.
+    """
+
+    kernel: Kernel
+    implementation: str
+    job: Job
+    effort: Effort
+    outcome: Outcome
+    skipped: Sequence[Failure]
+
+
+def store_run(store: Store, topology: dict[str, Value], run: Run, *, reason: str) -> ObjectId:
+    """Store evidence, certification and tuning manifest with their refs, and return the last's id.
+
+    A result that was there is replaced; the refs' logs keep it. A reader sees the old result or
+    the new one.
+    """
+    provenance = Provenance(time.time_ns(), platform.node(), f"castore {castore.__version__}")
+    applicability = Applicability.of(run.kernel, run.implementation)
+    text = run.kernel.text
+    with store.batch():
+        evidence = store.put(_evidence(run).to_value())
+        certified = _certification(run, applicability, evidence, provenance).to_value()
+        tuned = within_limit(_tuning(run, applicability, evidence, provenance)).to_value()
+        store.record(
+            "certification", topology, text, certified, on_conflict="replace", reason=reason
+        )
+        return store.record("tuning", topology, text, tuned, on_conflict="replace", reason=reason)
+
+
+def within_limit(manifest: TuningManifest) -> TuningManifest:
+    """Return the manifest with as many failures and ties as fit in its size; evidence has all.
+
+    Raises:
+        MalformedError: It is too large without any; its kernel has very many knobs or arrays.
+    """
+    failures = [_short(failure) for failure in manifest.failures[:_FAILURES_MAX]]
+    ties = manifest.tie_set[:_TIES_MAX]
+    while True:
+        fitted = dataclasses.replace(manifest, failures=tuple(failures), tie_set=ties)
+        size_bytes = len(encode(fitted.to_value()))
+        if size_bytes < MANIFEST_BYTES_MAX:
+            return fitted
+        if failures:
+            failures.pop()
+        elif len(ties) > 1:
+            ties = ties[:-1]
+        else:
+            raise MalformedError(
+                manifest.kernel, f"{size_bytes} bytes are too many for a tuning manifest"
+            )
+
+
+def _short(failure: Failure) -> Failure:
+    if len(failure.reason) <= _REASON_CHARACTERS_MAX:
+        return failure
+    return dataclasses.replace(failure, reason=failure.reason[: _REASON_CHARACTERS_MAX - 3] + "...")
+
+
+def _evidence(run: Run) -> Evidence:
+    return Evidence(
+        kernel=run.kernel.text,
+        implementation=run.implementation,
+        timing_source=run.outcome.timing_source,
+        dispatches=run.outcome.dispatches,
+        trials=run.outcome.trials,
+        failures=run.outcome.failures,
+        skipped=tuple(run.skipped),
+    )
+
+
+def _tuning(
+    run: Run, applicability: Applicability, evidence: ObjectId, provenance: Provenance
+) -> TuningManifest:
+    outcome = run.outcome
+    first = {tuple(result.schedule.items()): result for result in outcome.first}
+    winner_first = first[tuple(outcome.winner.schedule.items())]
+    return TuningManifest(
+        kernel=run.kernel.text,
+        applicability=applicability,
+        winner=outcome.winner,
+        tie_set=outcome.tie_set,
+        default=_default(run),
+        fastest_first_ns=winner_first.timing.median_ns,
+        slowest_first_ns=outcome.first[-1].timing.median_ns,
+        evaluated=len(outcome.trials) + len(outcome.failures),
+        failed=len(outcome.failures),
+        skipped=len(run.skipped),
+        failures=outcome.failures,
+        effort=run.effort,
+        evidence=evidence,
+        provenance=provenance,
+    )
+
+
+def _default(run: Run) -> CandidateResult | None:
+    space = run.kernel.implementations[run.implementation].space
+    default = space.default_schedule(run.kernel.sizes)
+    return next((r for r in run.outcome.finalists if r.schedule == default), None)
+
+
+def _certification(
+    run: Run, applicability: Applicability, evidence: ObjectId, provenance: Provenance
+) -> CertificationManifest:
+    winner = run.outcome.winner
+    return CertificationManifest(
+        kernel=run.kernel.text,
+        applicability=applicability,
+        schedule=winner.schedule,
+        level="certified",
+        report=winner.report,
+        timing=winner.timing,
+        seed=run.job.seed,
+        inputs=run.job.input_digests,
+        expected=run.job.expected_digest,
+        evidence=evidence,
+        provenance=provenance,
+    )

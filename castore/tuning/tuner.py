@@ -1,0 +1,223 @@
+"""Tuning one kernel on one device: propose, measure, judge, choose, store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from castore.errors import MalformedError
+from castore.format.canonical import encode, object_id
+from castore.tuning.errors import DeviceUnavailableError, NothingAcceptableError
+from castore.tuning.events import Event, Finished
+from castore.tuning.finder import Found, find
+from castore.tuning.job import Job
+from castore.tuning.limits import limits_of, violation
+from castore.tuning.machine import chosen
+from castore.tuning.manifests import TuningManifest
+from castore.tuning.records import Effort, Failure, MeasuringPolicy
+from castore.tuning.search import Candidate, Outcome, Search
+from castore.tuning.space import subset
+from castore.tuning.storing import Run, store_run
+from castore.tuning.worker_device import WorkerDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from castore.format.value import ObjectId, Value
+    from castore.store.store import Store
+    from castore.tuning.device import Device
+    from castore.tuning.kernel import Kernel
+    from castore.tuning.records import CandidateResult
+    from castore.tuning.space import Schedule
+
+_SEED_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TuneResult:
+    """What is stored for a kernel now.
+
+    Attributes:
+        kernel: The kernel text.
+        device: The device's name.
+        manifest: The stored result.
+        object: Its id.
+        topology: The topology's id.
+        was_stored: Whether it was there already, so that nothing was measured.
+    """
+
+    kernel: str
+    device: str
+    manifest: TuningManifest
+    object: ObjectId
+    topology: ObjectId
+    was_stored: bool
+
+    @property
+    def winner(self) -> CandidateResult:
+        """The best candidate found."""
+        return self.manifest.winner
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule of the winner."""
+        return self.manifest.winner.schedule
+
+    @property
+    def median_ns(self) -> int:
+        """The winner's median per dispatch."""
+        return self.manifest.winner.timing.median_ns
+
+    @property
+    def p95_ns(self) -> int:
+        """The winner's p95 per dispatch."""
+        return self.manifest.winner.timing.p95_ns
+
+    @property
+    def speed_against_default(self) -> float | None:
+        """How many times as fast as the default schedule; None when the default failed."""
+        default = self.manifest.default
+        return None if default is None else default.timing.median_ns / max(self.median_ns, 1)
+
+    @property
+    def speed_against_slowest(self) -> float:
+        """How many times as fast as the slowest acceptable candidate, both in the first round."""
+        return self.manifest.slowest_first_ns / max(self.manifest.fastest_first_ns, 1)
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """The first few failures; the evidence has all."""
+        return self.manifest.failures
+
+    @property
+    def tie_set(self) -> tuple[Schedule, ...]:
+        """Schedules that the measurements cannot tell from the winner, itself first."""
+        return self.manifest.tie_set
+
+
+def tune(  # noqa: PLR0913 - each is one named knob of the search's effort
+    store: Store,
+    kernel: Kernel,
+    *,
+    device: str | Device = "auto",
+    force: bool = False,
+    candidates_max: int = 48,
+    samples: int = 3,
+    finalists: int = 6,
+    finalist_samples: int = 11,
+    seed: int = 0,
+    time_limit_s: float = 20.0,
+    progress: Callable[[Event], None] | None = None,
+) -> TuneResult:
+    """Return the stored result of a kernel on a device, measuring it first if need be.
+
+    Args:
+        store: Where the result is looked for and stored.
+        kernel: The kernel with its problem.
+        device: `wgpu`, `numpy`, `auto`, or a device of your own.
+        force: Measure even if a stored result applies; it is replaced.
+        candidates_max: The most candidates to try; larger spaces are sampled evenly.
+        samples: Samples of each candidate in the first round.
+        finalists: Candidates in the second round, beside the default schedule.
+        finalist_samples: Samples of each finalist.
+        seed: From which the inputs are made, at least 0.
+        time_limit_s: Seconds that a candidate may take for one sample with its checks.
+        progress: Is told of every step, in the caller's thread.
+
+    Raises:
+        NothingAcceptableError: Every candidate failed; nothing was stored.
+        DeviceUnavailableError: There is no such device here, or it does not run this kernel.
+        MalformedError: A number is out of its range, or the kernel contradicts itself.
+    """
+    effort = Effort(candidates_max, samples, finalists, finalist_samples, float(time_limit_s))
+    _check(effort, seed)
+    on = WorkerDevice(chosen(device)) if isinstance(device, str) else device
+    if on.implementation not in kernel.implementations:
+        raise DeviceUnavailableError(on.name, f"{kernel.id} has no implementation for it")
+    topology = on.topology()
+    topology_id = object_id(encode(topology))
+    if not force:
+        found = find(store, kernel, topology=topology)
+        if isinstance(found, Found):
+            return TuneResult(
+                kernel.text, on.name, found.manifest, found.object, topology_id, was_stored=True
+            )
+    run = _searched(kernel, on, topology, effort, seed, progress or _ignore)
+    stored = store_run(store, topology, run, reason="tuned again" if force else "tuned")
+    manifest = TuningManifest.from_value(store.get(stored))
+    return TuneResult(kernel.text, on.name, manifest, stored, topology_id, was_stored=False)
+
+
+def candidates_for(
+    kernel: Kernel, implementation: str, topology: dict[str, Value], *, candidates_max: int
+) -> tuple[list[Candidate], list[Failure]]:
+    """Return the candidates to try, the default first, and the schedules that break a limit.
+
+    Args:
+        kernel: The kernel with its problem.
+        implementation: The kind of device.
+        topology: Whose limits count.
+        candidates_max: The most to return.
+    """
+    chosen_one = kernel.implementations[implementation]
+    limits = limits_of(topology)
+    default = chosen_one.space.default_schedule(kernel.sizes)
+    programs: list[Candidate] = []
+    skipped = []
+    for schedule in chosen_one.space.schedules(kernel.sizes):
+        program = chosen_one.program(kernel, schedule)
+        broken = violation(program, limits)
+        if broken is None:
+            programs.append(Candidate(schedule, program))
+        else:
+            skipped.append(Failure(schedule, "limits", broken))
+    schedules = [candidate.schedule for candidate in programs]
+    tried = subset(schedules, default, budget=candidates_max, seed_text=kernel.text)
+    # Identity, not equality, is enough: `subset` returns the very schedules it was given,
+    # but for the default.
+    by_order = {tuple(candidate.schedule.items()): candidate for candidate in programs}
+    return [by_order[tuple(schedule.items())] for schedule in tried], skipped
+
+
+def _searched(
+    kernel: Kernel,
+    device: Device,
+    topology: dict[str, Value],
+    effort: Effort,
+    seed: int,
+    progress: Callable[[Event], None],
+) -> Run:
+    implementation, policy = device.implementation, MeasuringPolicy()
+    job = Job.of(kernel, seed=seed)
+    default = kernel.implementations[implementation].space.default_schedule(kernel.sizes)
+    candidates, skipped = candidates_for(
+        kernel, implementation, topology, candidates_max=effort.candidates_max
+    )
+    if not candidates:
+        reasons = tuple((failure.reason, 1) for failure in skipped[:3])
+        raise NothingAcceptableError(kernel.text, len(skipped), reasons)
+    with device.trials(job, policy=policy, time_limit_s=effort.time_limit_s) as trials:
+        search = Search(kernel.text, trials, policy=policy, effort=effort, progress=progress)
+        outcome: Outcome = search.run(candidates, default)
+    progress(Finished(kernel.text, outcome.winner.schedule, outcome.winner.timing.median_ns))
+    return Run(kernel, implementation, job, effort, outcome, skipped)
+
+
+def _check(effort: Effort, seed: int) -> None:
+    counts = {
+        "candidates_max": effort.candidates_max,
+        "samples": effort.samples,
+        "finalists": effort.finalists,
+        "finalist_samples": effort.finalist_samples,
+    }
+    for name, count in counts.items():
+        if type(count) is not int or count < 1:
+            raise MalformedError(name, f"expected an integer of at least 1, got {count!r}")
+    if not effort.time_limit_s > 0:
+        raise MalformedError("time_limit_s", f"expected more than 0, got {effort.time_limit_s!r}")
+    if type(seed) is not int or not 0 <= seed <= _SEED_MAX:
+        raise MalformedError("seed", f"expected an integer of 0 to {_SEED_MAX}, got {seed!r}")
+
+
+def _ignore(_: Event) -> None:
+    pass

@@ -1,0 +1,118 @@
+"""Kernels written as WGSL templates.
+
+A template holds `${name}` for sizes, knobs and names derived from them. Knobs that
+WGSL lets be set late (workgroup sizes, workgroup arrays) may be override constants
+instead. Launch sizes are expressions, so that the whole implementation is text and
+its digest covers all that decides what runs.
+"""
+
+from __future__ import annotations
+
+import string
+import textwrap
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from blake3 import blake3
+
+from castore.errors import MalformedError
+from castore.format.canonical import encode
+from castore.format.value import Value
+from castore.tuning.expression import evaluate
+from castore.tuning.program import GUARD_BYTES, ArraySpec, Binding, WgslProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from castore.tuning.kernel import Kernel
+    from castore.tuning.space import Schedule, ScheduleSpace
+
+
+@dataclass(frozen=True, slots=True)
+class WgslImplementation:
+    """How WebGPU devices compute a kernel.
+
+    The arrays are bound in group 0 in the order of the signature, inputs first. The output's
+    binding is `GUARD_BYTES` longer than the output, so a shader takes sizes from the template
+    and never from `arrayLength`.
+
+    Attributes:
+        template: WGSL with `${name}` where a size, knob or derived name belongs.
+        space: The schedules.
+        workgroup: Expressions for the workgroup size, by dimension.
+        dispatch: Expressions for the number of workgroups, by dimension.
+        workgroup_bytes: Expression for the workgroup memory that the template declares.
+        overrides: Names that the template declares as override constants.
+        derived: Further names with their expressions.
+        uniforms: Inputs that are bound as uniforms.
+        entry_point: The function to run.
+    """
+
+    template: str
+    space: ScheduleSpace
+    workgroup: tuple[str, str, str]
+    dispatch: tuple[str, str, str]
+    workgroup_bytes: str = "0"
+    overrides: tuple[str, ...] = ()
+    derived: Mapping[str, str] = field(default_factory=dict)
+    uniforms: tuple[str, ...] = ()
+    entry_point: str = "main"
+
+    def source_digest(self) -> str:
+        """Return the BLAKE3 of the template and of every expression that goes with it."""
+        derived: dict[str, Value] = dict(self.derived)
+        source: dict[str, Value] = {
+            "template": _normalised(self.template),
+            "workgroup": list[Value](self.workgroup),
+            "dispatch": list[Value](self.dispatch),
+            "workgroup_bytes": self.workgroup_bytes,
+            "overrides": list[Value](sorted(self.overrides)),
+            "derived": derived,
+            "uniforms": list[Value](sorted(self.uniforms)),
+            "entry_point": self.entry_point,
+        }
+        return blake3(encode(source)).hexdigest()
+
+    def program(self, kernel: Kernel, schedule: Schedule) -> WgslProgram:
+        """Return the complete shader and its launch.
+
+        Raises:
+            MalformedError: The template names something unknown, or an expression is wrong.
+        """
+        names = {**kernel.sizes, **schedule}
+        names |= {name: evaluate(text, names) for name, text in sorted(self.derived.items())}
+        workgroup = [evaluate(text, names) for text in self.workgroup]
+        dispatch = [evaluate(text, names) for text in self.dispatch]
+        return WgslProgram(
+            source=_filled(self.template, names),
+            entry_point=self.entry_point,
+            constants=tuple((name, names[name]) for name in sorted(self.overrides)),
+            bindings=self._bindings(kernel),
+            workgroup=(workgroup[0], workgroup[1], workgroup[2]),
+            dispatch=(dispatch[0], dispatch[1], dispatch[2]),
+            workgroup_bytes=evaluate(self.workgroup_bytes, names),
+        )
+
+    def _bindings(self, kernel: Kernel) -> tuple[Binding, ...]:
+        signature = kernel.signature(kernel.sizes)
+        inputs = [
+            Binding(spec.name, self._access(spec), spec.size_bytes) for spec in signature.inputs
+        ]
+        output = signature.output
+        return (*inputs, Binding(output.name, "write", output.size_bytes + GUARD_BYTES))
+
+    def _access(self, spec: ArraySpec) -> str:
+        return "uniform" if spec.name in self.uniforms else "read"
+
+
+def _normalised(template: str) -> str:
+    # Where the text stands in a file (indentation, line ends) is not what it says.
+    lines = textwrap.dedent(template).strip().splitlines()
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _filled(template: str, names: Mapping[str, int]) -> str:
+    try:
+        return string.Template(_normalised(template)).substitute(names)
+    except (KeyError, ValueError) as error:
+        raise MalformedError(".template", f"cannot be filled in: {error}") from None
