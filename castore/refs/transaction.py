@@ -99,8 +99,8 @@ class RefWriter:
         durable: Whether a change survives power loss when it returns.
         clock_ns: The time for log entries, in nanoseconds since the epoch.
         is_sound: Tells whether an object that a ref names can be read.
-        shows_through: Tells whether something below the loose refs has a ref of this name, so
-            that deleting it takes a tombstone.
+        below: Returns what a ref of this name names in what is read below the loose refs: then
+            deleting it takes a tombstone.
     """
 
     def __init__(
@@ -110,13 +110,13 @@ class RefWriter:
         durable: bool,
         clock_ns: Callable[[], int],
         is_sound: Callable[[ObjectId], bool],
-        shows_through: Callable[[RefName], bool],
+        below: Callable[[RefName], ObjectId | None],
     ) -> None:
         self._fs = fs
         self._durable = durable
         self._clock_ns = clock_ns
         self._is_sound = is_sound
-        self._shows_through = shows_through
+        self._below = below
 
     def check(self, update: Update) -> ObjectId | None:
         """Return what the ref would name after the update, changing nothing.
@@ -155,7 +155,7 @@ class RefWriter:
             step = Step.REMOVE if update.new is None else Step.CREATE
             return _Planned(update, step, None, update.new, is_damaged=True)
         old = None if isinstance(current, NoObject) else current
-        if not self._goes_ahead(update, old):
+        if not self._goes_ahead(update, current):
             return _Planned(update, Step.NOTHING, old, old)
         if update.new is None:
             return _Planned(update, self._deletion(update.name, current), old, None)
@@ -164,19 +164,22 @@ class RefWriter:
         step = Step.CREATE if current is NoObject.ABSENT else Step.REPLACE
         return _Planned(update, step, old, update.new)
 
-    def _goes_ahead(self, update: Update, old: ObjectId | None) -> bool:
+    def _goes_ahead(self, update: Update, current: ObjectId | NoObject) -> bool:
         """Tell whether to change the ref; False keeps what it names.
 
         Raises:
             RefConflictError: It may not be changed.
         """
+        old = None if isinstance(current, NoObject) else current
         if update.expected is PreviousValue.MUST_NOT_EXIST:
             allowed = old is None
         elif update.expected is PreviousValue.ANY:
             replaces = update.on_conflict == "replace" or update.new is None
             allowed = old is None or old == update.new or replaces
         else:
-            allowed = old == update.expected
+            # The caller expects what he was shown, which may have come from below.
+            seen = self._below(update.name) if current is NoObject.ABSENT else old
+            allowed = seen == update.expected
         if allowed or (old is not None and not self._is_sound(old)):
             return True
         if update.on_conflict == "keep" and old is not None:
@@ -184,7 +187,7 @@ class RefWriter:
         raise RefConflictError(str(update.name), old or NO_OBJECT, update.new or NO_OBJECT)
 
     def _deletion(self, name: RefName, current: ObjectId | NoObject) -> Step:
-        if self._shows_through(name):
+        if self._below(name) is not None:
             return {NoObject.ABSENT: Step.CREATE, NoObject.TOMBSTONE: Step.NOTHING}.get(
                 current,  # type: ignore[arg-type]  # an id is no key of this table, and falls through
                 Step.REPLACE,

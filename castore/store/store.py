@@ -66,6 +66,10 @@ class Store:
         durable: Whether writes return only when they survive power loss.
         borrowed: Stores that are read below this one, first to be asked first.
         clock_ns: The time for log entries, in nanoseconds since the epoch.
+
+    Attributes:
+        fs: The file system, for work over the whole store.
+        loose: The store's own loose objects, for the same.
     """
 
     def __init__(
@@ -81,16 +85,16 @@ class Store:
         self._read_only = read_only
         self._durable = durable
         self._borrowed = borrowed
-        self._loose = LooseObjects(fs, durable=durable)
-        self._objects = ObjectDatabase(fs, (self._loose, *(b.objects for b in borrowed)))
+        self.loose = LooseObjects(fs, durable=durable)
+        self._objects = ObjectDatabase(fs, (self.loose, *(b.objects for b in borrowed)))
         self._refs = RefWriter(
             fs,
             durable=durable,
             clock_ns=clock_ns,
             is_sound=self._objects.is_good,
-            shows_through=self._shows_through,
+            below=self._target_below,
         )
-        self._keeper = Keeper(fs, self._loose, self._is_borrowed, durable=durable)
+        self._keeper = Keeper(fs, self.loose, self._is_borrowed, durable=durable)
         self._thread = threading.local()
         self._warned: set[str] = set()
 
@@ -175,7 +179,7 @@ class Store:
             yield self
             return
         with lease(self.fs):
-            batch = Batch(self.fs, self._loose, self._refs, durable=self._durable)
+            batch = Batch(self.fs, self.loose, self._refs, durable=self._durable)
             self._thread.batch = batch
             try:
                 yield self
@@ -183,6 +187,16 @@ class Store:
             finally:
                 self._thread.batch = None
                 batch.close()
+
+    def freshen(self, id: str) -> None:  # noqa: A002 - the public name
+        """Make an object and all that it links to count as written now, and durable.
+
+        Raises:
+            ObjectNotFoundError: The store lacks the object, or something that it links to.
+        """
+        self._check_writable()
+        with self.at_work():
+            self._freshen([ObjectId(id)], [])
 
     # Refs.
 
@@ -224,7 +238,7 @@ class Store:
         oid = ObjectId(id)
         name, put_first = self._name(namespace, topology, kernel, key)
         update = self._update(name, oid, on_conflict, expected, reason)
-        with self._at_work():
+        with self.at_work():
             for manifest_id, content in put_first:
                 self._add(manifest_id, content)
             return self._apply(update, reachable=[oid])
@@ -254,7 +268,7 @@ class Store:
         name, put_first = self._name(namespace, topology, kernel, key)
         update = self._update(name, oid, on_conflict, expected, reason)
         strong, weak = split_links(value)
-        with self._at_work():
+        with self.at_work():
             for manifest_id, manifest_content in put_first:
                 self._add(manifest_id, manifest_content)
             # What is missing is found before anything is put.
@@ -358,7 +372,7 @@ class Store:
         self._check_writable()
         oid = ObjectId(id)
         update = self._update(ref.for_name(name), oid, on_conflict, expected, reason)
-        with self._at_work():
+        with self.at_work():
             return self._apply(update, reachable=[oid])
 
     def get_name(self, name: str) -> Ref | None:
@@ -389,13 +403,13 @@ class Store:
         if self._read_only:
             raise ReadOnlyStoreError(self.fs.root, self._read_only)
 
-    def _at_work(self) -> contextlib.AbstractContextManager[None]:
+    def at_work(self) -> contextlib.AbstractContextManager[None]:
         """Hold a lease, which this thread's batch does already."""
         return lease(self.fs) if self._batch() is None else contextlib.nullcontext()
 
     def _add(self, oid: ObjectId, content: bytes) -> None:
         batch = self._batch()
-        (self._loose if batch is None else batch.objects).add(oid, content)
+        (self.loose if batch is None else batch.objects).add(oid, content)
 
     def _value(self, oid: ObjectId) -> Value:
         batch = self._batch()
@@ -479,7 +493,7 @@ class Store:
     def _delete(self, name: RefName, expected: str | PreviousValue, reason: str) -> bool:
         existed = self._target(name) is not None
         update = Update(name, None, "error", _checked(expected), reason)
-        with self._at_work():
+        with self.at_work():
             batch = self._batch()
             if batch is None:
                 self._refs.apply([update])
@@ -513,9 +527,6 @@ class Store:
             if found is not NoObject.ABSENT:
                 return None if isinstance(found, NoObject) else found
         return None
-
-    def _shows_through(self, name: RefName) -> bool:
-        return self._target_below(name) is not None
 
     def _is_borrowed(self, oid: ObjectId) -> bool:
         return any(borrowed.objects.has(oid) for borrowed in self._borrowed)

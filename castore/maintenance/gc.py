@@ -1,0 +1,333 @@
+"""Remove objects that nothing can reach and that are old enough.
+
+gc runs beside any number of writers. What keeps it from taking what a writer is
+about to need is an order of steps, each of which matters:
+
+1. take the file system's own now, *then* ask which leases are held; the cutoff is
+   the earlier of now minus the grace period and the start of the oldest of them;
+2. gather the roots: refs, then logs and pins, then every object that is not older
+   than the cutoff; mark all that they reach, weak links included;
+3. move each candidate to the trash, parents before what they link to, look at its
+   age once more, and put it back, with all that it links to spared, if a writer has
+   freshened it meanwhile. A writer freshens by name and last: it either touches the
+   file before the move, which is then seen, or finds the name gone and writes anew.
+
+Steps 1 and 2 are `plan`, step 3 is `apply`. A plan does not go stale: whoever makes
+an object reachable later also freshens it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from castore.errors import (
+    CorruptObjectError,
+    LockTimeoutError,
+    ObjectNotFoundError,
+    ReadOnlyStoreError,
+)
+from castore.format import layout
+from castore.format.value import ObjectId
+from castore.maintenance.roots import refuse_without_refs, roots
+from castore.store.closure import split_links
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from castore.store.store import Store
+
+GRACE_S = 14 * 24 * 3600.0
+"""How long an unreachable object is kept after it was last written or freshened."""
+
+LOG_EXPIRY_S = 90 * 24 * 3600.0
+"""How long a log entry keeps the objects that it names."""
+
+WAIT_S = 60.0
+"""How long to wait for another gc."""
+
+_LEFTOVER_AGE_S = 24 * 3600.0
+_NS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a gc would remove.
+
+    Attributes:
+        prune: The objects, parents before what they link to.
+        prune_bytes: Their size on disk.
+        reachable: How many objects refs, logs and pins reach.
+        recent: How many unreachable objects are too young, or reached by such.
+        cutoff_ns: Objects last written or freshened before this are old enough, by the file
+            system's clock.
+        leftover_cutoff_ns: The same for temp files.
+        notes: What the caller should be told.
+    """
+
+    prune: tuple[ObjectId, ...]
+    prune_bytes: int
+    reachable: int
+    recent: int
+    cutoff_ns: int
+    leftover_cutoff_ns: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a gc did.
+
+    Attributes:
+        removed: How many objects it removed.
+        freed_bytes: Their size on disk.
+        spared: How many of the plan it left, because a writer had freshened them.
+        leftovers: How many abandoned temp and lease files it removed.
+    """
+
+    removed: int
+    freed_bytes: int
+    spared: int
+    leftovers: int
+
+
+@contextlib.contextmanager
+def locked(store: Store, *, wait_s: float = WAIT_S) -> Iterator[None]:
+    """Keep other gcs out while the body runs.
+
+    Raises:
+        LockTimeoutError: Another one did not end within `wait_s` seconds.
+    """
+    if store.read_only:
+        raise ReadOnlyStoreError(store.fs.root, store.read_only)
+    with store.fs.lock(layout.GC_LOCK, wait_s=wait_s):
+        yield
+
+
+def plan(
+    store: Store,
+    *,
+    grace_s: float = GRACE_S,
+    log_expiry_s: float = LOG_EXPIRY_S,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Plan:
+    """Return what a gc would remove; changes nothing.
+
+    Args:
+        store: The store.
+        grace_s: Keep unreachable objects younger than this, in seconds.
+        log_expiry_s: Let log entries younger than this, in seconds, keep what they name.
+        progress: Called with the number of objects marked so far.
+
+    Raises:
+        MaintenanceRefusedError: There are objects but no refs: a mount may be missing.
+        CorruptObjectError: An object that must be followed is damaged.
+    """
+    if store.read_only:
+        raise ReadOnlyStoreError(store.fs.root, store.read_only)
+    refuse_without_refs(store, "gc")
+    notes: list[str] = []
+    if not store.fs.do_locks_work(f"{layout.LOCKS}/probe") and grace_s < GRACE_S:
+        notes.append("file locks do nothing here: the grace period is raised to 14 days")
+        grace_s = GRACE_S
+    now_ns = store.fs.clock_ns(layout.CLOCK)
+    cutoff_ns = now_ns - int(grace_s * _NS)
+    lease_ns = _oldest_lease_ns(store)
+    if lease_ns is not None and lease_ns < cutoff_ns:
+        cutoff_ns = lease_ns
+        notes.append("a writer is at work: what was written since it began is kept")
+    marked: set[ObjectId] = set()
+    _mark(store, roots(store, log_since_ns=now_ns - int(log_expiry_s * _NS)), marked, progress)
+    reachable = len(marked)
+    old = _mark_recent(store, cutoff_ns, marked, progress)
+    candidates = {oid: size for oid, size in old.items() if oid not in marked}
+    return Plan(
+        prune=tuple(_parents_first(store, candidates)),
+        prune_bytes=sum(candidates.values()),
+        reachable=reachable,
+        recent=len(marked) - reachable,
+        cutoff_ns=cutoff_ns,
+        leftover_cutoff_ns=min(cutoff_ns, now_ns - int(_LEFTOVER_AGE_S * _NS)),
+        notes=tuple(notes),
+    )
+
+
+def apply(
+    store: Store,
+    plan: Plan,
+    *,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Report:
+    """Remove what a plan names and nobody has freshened since.
+
+    Args:
+        store: The store.
+        plan: What `plan` returned.
+        progress: Called with the number of objects done, and how many there are.
+    """
+    _empty_trash(store)
+    removed = freed_bytes = 0
+    spared: set[ObjectId] = set()
+    for done, oid in enumerate(plan.prune, start=1):
+        if oid not in spared:
+            size_bytes = _prune(store, oid, plan.cutoff_ns)
+            if size_bytes is None:
+                _spare(store, oid, spared)
+            elif size_bytes >= 0:
+                removed += 1
+                freed_bytes += size_bytes
+        if progress is not None:
+            progress(done, len(plan.prune))
+    return Report(removed, freed_bytes, len(spared), _sweep(store, plan.leftover_cutoff_ns))
+
+
+def _oldest_lease_ns(store: Store) -> int | None:
+    """Return when the oldest writer at work began, by the file system's clock."""
+    starts = []
+    for path in _files_in(store, layout.LEASES):
+        try:
+            store.fs.lock(path, wait_s=0).release()
+        except LockTimeoutError:
+            with contextlib.suppress(FileNotFoundError):
+                starts.append(store.fs.stat(path).mtime_ns)
+    return min(starts, default=None)
+
+
+def _mark(
+    store: Store,
+    start: Iterable[ObjectId],
+    marked: set[ObjectId],
+    progress: Callable[[int, int | None], None] | None,
+) -> None:
+    """Add to `marked` all that is reached from `start` through links of both kinds."""
+    for root in start:
+        waiting = [root]
+        while waiting:
+            oid = waiting.pop()
+            if oid in marked:
+                continue
+            try:
+                strong, weak = split_links(store.get(oid))
+            except ObjectNotFoundError:
+                continue  # a foreign topology, a weak link, or a matter for fsck
+            marked.add(oid)
+            waiting += strong
+            waiting += weak
+            if progress is not None:
+                progress(len(marked), None)
+
+
+def _mark_recent(
+    store: Store,
+    cutoff_ns: int,
+    marked: set[ObjectId],
+    progress: Callable[[int, int | None], None] | None,
+) -> dict[ObjectId, int]:
+    """Mark what objects not older than the cutoff reach; return the older ones' sizes."""
+    old: dict[ObjectId, int] = {}
+    for shard in layout.SHARDS:
+        for oid in store.loose.ids_in_shard(shard):
+            if oid in marked:
+                continue
+            try:
+                found = store.fs.stat(layout.object_path(oid))
+            except FileNotFoundError:
+                continue
+            if found.mtime_ns < cutoff_ns:
+                old[oid] = found.size_bytes
+            else:
+                _mark(store, [oid], marked, progress)
+    return old
+
+
+def _parents_first(store: Store, candidates: dict[ObjectId, int]) -> list[ObjectId]:
+    """Return the candidates so that each comes before those that it links to."""
+    after: list[ObjectId] = []
+    done: set[ObjectId] = set()
+    for root in sorted(candidates):
+        waiting: list[tuple[ObjectId, bool]] = [(root, False)]
+        while waiting:
+            oid, children_done = waiting.pop()
+            if children_done:
+                after.append(oid)
+            elif oid not in done:
+                done.add(oid)
+                waiting.append((oid, True))
+                waiting += [
+                    (child, False) for child in _children(store, oid) if child in candidates
+                ]
+    after.reverse()
+    return after
+
+
+def _children(store: Store, oid: ObjectId) -> list[ObjectId]:
+    try:
+        strong, weak = split_links(store.get(oid))
+    except (ObjectNotFoundError, CorruptObjectError):
+        return []
+    return strong + weak
+
+
+def _prune(store: Store, oid: ObjectId, cutoff_ns: int) -> int | None:
+    """Remove an object; return its size, -1 when it was gone, None when it had to be spared."""
+    trash = layout.trash_path(oid)
+    try:
+        store.fs.rename(layout.object_path(oid), trash)
+        found = store.fs.stat(trash)
+    except FileNotFoundError:
+        return -1
+    if found.mtime_ns >= cutoff_ns:
+        _put_back(store, oid)
+        return None
+    with contextlib.suppress(FileNotFoundError):
+        store.fs.remove(trash)
+    return found.size_bytes
+
+
+def _put_back(store: Store, oid: ObjectId) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            store.fs.rename_new(layout.trash_path(oid), layout.object_path(oid))
+        except FileExistsError:
+            store.fs.remove(layout.trash_path(oid))  # it was written anew meanwhile
+
+
+def _spare(store: Store, oid: ObjectId, spared: set[ObjectId]) -> None:
+    waiting = [oid]
+    while waiting:
+        found = waiting.pop()
+        if found not in spared:
+            spared.add(found)
+            waiting += _children(store, found)
+
+
+def _empty_trash(store: Store) -> None:
+    """Put back what a gc that was killed has left in the trash; this run, or a later, judges it."""
+    for path in _files_in(store, layout.TRASH):
+        name = path.rpartition("/")[2]
+        if layout.oid_in_shard(name[:2], name[2:]) is not None and name[:2] in layout.SHARDS:
+            _put_back(store, ObjectId(name))
+
+
+def _sweep(store: Store, cutoff_ns: int) -> int:
+    """Remove abandoned temp files, and lease files that nobody holds."""
+    swept = 0
+    for path in _files_in(store, layout.TMP):
+        with contextlib.suppress(FileNotFoundError):
+            if store.fs.stat(path).mtime_ns < cutoff_ns:
+                store.fs.remove(path)
+                swept += 1
+    for path in _files_in(store, layout.LEASES):
+        with contextlib.suppress(LockTimeoutError):
+            store.fs.lock(path, wait_s=0).release(remove=True)
+            swept += 1
+    return swept
+
+
+def _files_in(store: Store, folder: str) -> list[str]:
+    try:
+        entries = store.fs.list_folder(folder)
+    except FileNotFoundError:
+        return []
+    return [f"{folder}/{entry.name}" for entry in entries if entry.kind == "file"]

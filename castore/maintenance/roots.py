@@ -1,0 +1,99 @@
+"""Where reachability starts: refs of every kind, their logs, and pins.
+
+A ref or a log line that is damaged may have named something that matters: every id
+that can still be read in it is a root as well.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from castore.errors import (
+    CorruptRefError,
+    FileTooLargeError,
+    MaintenanceRefusedError,
+    MalformedError,
+    NotRegularFileError,
+)
+from castore.format import layout, reflog
+from castore.format.value import ObjectId
+from castore.maintenance.pins import pins
+from castore.refs import log, reading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from castore.format.reflog import LogEntry
+    from castore.store.store import Store
+
+_ids_in = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])").findall
+
+
+def roots(store: Store, *, log_since_ns: int) -> Iterator[ObjectId]:
+    """Yield the roots, some more than once: refs, then logs, then pins.
+
+    Args:
+        store: The store.
+        log_since_ns: The time of the oldest log entry that counts, in nanoseconds since the epoch.
+    """
+    yield from _from_refs(store)
+    yield from _from_logs(store, log_since_ns)
+    for pin in pins(store):
+        yield pin.oid
+
+
+def refuse_without_refs(store: Store, operation: str) -> None:
+    """Refuse to go on when the refs seem to be on a mount that is missing.
+
+    Raises:
+        MaintenanceRefusedError: `refs/` is empty or missing, while there are objects.
+    """
+    try:
+        has_refs = any(store.fs.list_folder(layout.REFS))
+    except FileNotFoundError:
+        has_refs = False
+    if not has_refs and any(any(store.loose.ids_in_shard(shard)) for shard in layout.SHARDS):
+        raise MaintenanceRefusedError(
+            operation,
+            "refs/ is empty while there are objects; a mount may be missing. "
+            "If the store is meant to have no refs, pin what shall stay: castore pin ID",
+        )
+
+
+def _from_refs(store: Store) -> Iterator[ObjectId]:
+    for namespace in (layout.NAMES, *reading.namespaces(store.fs)):
+        for listed in reading.list_refs(store.fs, namespace):
+            if isinstance(listed, CorruptRefError):
+                yield from _salvaged(store, listed.path)
+                continue
+            if isinstance(listed.target, ObjectId):
+                yield listed.target
+            if listed.name.topology is not None:
+                yield listed.name.topology
+
+
+def _from_logs(store: Store, since_ns: int) -> Iterator[ObjectId]:
+    for namespace, path in log.log_files(store.fs):
+        data = store.fs.read(path, limit_bytes_max=reflog.LOG_BYTES_MAX)
+        for line in data.split(b"\n"):
+            if line:
+                yield from _from_line(namespace, line, since_ns)
+
+
+def _from_line(namespace: str, line: bytes, since_ns: int) -> Iterator[ObjectId]:
+    try:
+        entry: LogEntry = reflog.decode_entry(namespace, line)
+    except MalformedError:
+        yield from (ObjectId(found.decode()) for found in _ids_in(line))
+        return
+    if entry.time_ns >= since_ns:
+        yield from (oid for oid in (entry.old, entry.new, entry.topology) if oid is not None)
+
+
+def _salvaged(store: Store, path: str) -> Iterator[ObjectId]:
+    try:
+        data = store.fs.read(path, limit_bytes_max=2**20)
+    except (FileNotFoundError, NotRegularFileError, FileTooLargeError):
+        return
+    yield from (ObjectId(found.decode()) for found in _ids_in(data))
