@@ -36,6 +36,8 @@ _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 _NAN = float("nan")
 # Packed as they are. Integers still need their range checked, which msgpack does.
 _ATOMS = frozenset({str, int, bool, bytes, type(None)})
+# The ends of the headers that a timestamp (extension type -1 of 4, 8 or 12 bytes) may have.
+_TIMESTAMP_HEADS = (b"\xd6\xff", b"\xd7\xff", b"\x04\xff", b"\x08\xff", b"\x0c\xff")
 _NUMPY_ITEM_BYTES_MAX = 8
 _KEYS = frozenset({str})
 _ACCEPTED = "None, bool, int, float, str, bytes, list, dict, Link and WeakLink"
@@ -73,7 +75,8 @@ def decode(data: bytes) -> Value:
         MalformedError: The bytes are not the canonical spelling of a value; `rule` names the
             first rule that they break.
     """
-    data = bytes(data)
+    # Not bytes(data): that makes zeros of a number.
+    data = memoryview(data).tobytes()
     value = unpack(data)
     try:
         respelled = encode(value)
@@ -87,8 +90,11 @@ def decode(data: bytes) -> Value:
 def unpack(content: bytes) -> Value:
     """Return the value in msgpack bytes of the known types, canonical or not.
 
+    Map keys may be bytes here, and containers nest as deep as msgpack itself allows (1024):
+    whoever walks such a value must not recurse.
+
     Raises:
-        MalformedError: The bytes are not one msgpack value of those types, or pass a limit.
+        MalformedError: The bytes are not one msgpack value of those types, or hold too much.
     """
     if len(content) > VALUES_MAX or _may_hold_timestamp(content):
         violation = first_violation(content, limits_only=True)
@@ -219,6 +225,4 @@ def _link(code: int, digest: bytes) -> Link | WeakLink:
 
 def _may_hold_timestamp(content: bytes) -> bool:
     """Tell whether msgpack might read a timestamp, which it decodes without asking us."""
-    return b"\xff" in content and (
-        b"\xd6\xff" in content or b"\xd7\xff" in content or b"\x0c\xff" in content
-    )
+    return b"\xff" in content and any(head in content for head in _TIMESTAMP_HEADS)
