@@ -22,6 +22,7 @@ FRAME_BYTES_MAX = CONTENT_BYTES_MAX + CONTENT_BYTES_MAX // 128 + 512
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _LEVEL = 3
+_WINDOW_BYTES_MAX = 2**27  # what `zstd -d` takes without being asked to
 
 # Making one costs more than using it, and no two threads may use one at once: who
 # needs one takes it out of the list (one atomic step) and puts it back.
@@ -74,6 +75,11 @@ def _check(declared: zstandard.FrameParameters) -> None:
         raise MalformedError("zstd frame", "declares no content size", "OBJ-2")
     if declared.content_size > CONTENT_BYTES_MAX:
         raise MalformedError("zstd frame", f"declares {declared.content_size} bytes", "CAN-8")
+    if declared.content_size == 0:
+        # The library then looks at nothing else of the frame, nor at what comes after it.
+        raise MalformedError("zstd frame", "declares no content; a value has a byte", "OBJ-2")
+    if declared.window_size > _WINDOW_BYTES_MAX:
+        raise MalformedError("zstd frame", f"a window of {declared.window_size} bytes", "OBJ-2")
     if declared.dict_id:
         raise MalformedError("zstd frame", "needs a dictionary", "OBJ-2")
 
