@@ -1,0 +1,108 @@
+"""`castore gc`: remove objects that nothing needs any more."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from castore.cli import progress, stores
+from castore.cli.durations import duration_text, parse_duration
+from castore.cli.parser import Help, argument
+from castore.cli.status import ExitStatus
+from castore.cli.text import counted, size_text
+from castore.maintenance import gc
+
+if TYPE_CHECKING:
+    import argparse
+
+    from castore.cli.output import Output
+    from castore.maintenance.gc import Plan, Report
+
+HELP = Help(
+    description="""\
+Remove objects that no ref, log entry or pin can reach and that have not been
+written or freshened for the grace period. Safe to run while other processes use
+the store. Stores that borrow objects from this one through alternates are not
+consulted. gc removes no refs; castore forget does.
+
+With --dry-run, print what would be removed and change nothing.""",
+    examples=("castore gc --dry-run", "castore gc --grace 14d"),
+    statuses=(ExitStatus.NOT_FOUND,),
+    meanings={
+        ExitStatus.DAMAGE: "an object is damaged, so what it needs is unknown; nothing was removed",
+        ExitStatus.LOCKED: "another gc is running and did not end in time",
+        ExitStatus.UNUSABLE: "refused: there are objects but no refs, or the store is read-only",
+    },
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "-n", "--dry-run", action="store_true", help="print the plan and change nothing"
+    )
+    parser.add_argument(
+        "--grace",
+        metavar="AGE",
+        type=argument(parse_duration),
+        default=int(gc.GRACE_S),
+        help="keep unreachable objects younger than this, such as 0s, 12h or 14d"
+        f" (default: {duration_text(int(gc.GRACE_S))})",
+    )
+    parser.add_argument(
+        "--wait",
+        metavar="TIME",
+        type=argument(parse_duration),
+        default=int(gc.WAIT_S),
+        help=f"how long to wait for another gc (default: {duration_text(int(gc.WAIT_S))})",
+    )
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Plan, and unless that is all, remove."""
+    with stores.to_change(args) as store, gc.locked(store, wait_s=args.wait):
+        with progress.counting("finding what is needed") as tell:
+            plan = gc.plan(store, grace_s=args.grace, progress=tell)
+        for note in plan.notes:
+            output.note(f"castore: {note}")
+        report = None
+        if not args.dry_run:
+            with progress.counting("removing objects") as tell:
+                report = gc.apply(store, plan, progress=tell)
+    if output.as_json:
+        output.data(_document(plan, report))
+    elif report is None:
+        output.lines(f"would remove {oid}" for oid in plan.prune)
+        output.line(_planned(plan))
+    else:
+        output.line(_done(plan, report))
+    return ExitStatus.DONE
+
+
+def _planned(plan: Plan) -> str:
+    size = size_text(plan.prune_bytes)
+    return f"would remove {counted(len(plan.prune), 'object')} ({size}); {_kept(plan)}"
+
+
+def _done(plan: Plan, report: Report) -> str:
+    told = f"removed {counted(report.removed, 'object')} ({size_text(report.freed_bytes)})"
+    if report.leftovers:
+        told += f" and {counted(report.leftovers, 'leftover file')}"
+    if report.spared:
+        told += f"; spared {report.spared} that a writer has just used"
+    return f"{told}; {_kept(plan)}"
+
+
+def _kept(plan: Plan) -> str:
+    return f"kept {plan.reachable:,} reachable and {plan.recent:,} recent"
+
+
+def _document(plan: Plan, report: Report | None) -> dict[str, object]:
+    planned = {
+        "prune": list(plan.prune),
+        "prune_bytes": plan.prune_bytes,
+        "reachable": plan.reachable,
+        "recent": plan.recent,
+        "notes": list(plan.notes),
+    }
+    return {"plan": planned, "report": None if report is None else asdict(report)}

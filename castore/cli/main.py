@@ -1,0 +1,112 @@
+"""The entry point: runs one command and turns every error into one line and a status."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from castore import __version__
+from castore.cli.output import Output
+from castore.cli.parser import COMMANDS, build, load
+from castore.cli.status import ExitStatus
+from castore.cli.text import printable
+from castore.errors import CastoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (without the program's name) and return the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        with _tolerant_streams(), _warnings_shown():
+            status = _run(arguments)
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _abandon_stdout()
+        return ExitStatus.READER_GONE
+    except KeyboardInterrupt:
+        return ExitStatus.INTERRUPTED
+    except SystemExit as stop:  # argparse's way out, after --help or a usage error
+        return stop.code if isinstance(stop.code, int) else ExitStatus.DONE
+    except Exception as error:
+        if sys.flags.dev_mode:
+            raise
+        return _told(error)
+    return status
+
+
+def _told(error: Exception) -> int:
+    """Say what went wrong in one line, and return the status for it."""
+    if isinstance(error, CastoreError):
+        _say(str(error))
+        return error.exit_status
+    if isinstance(error, OSError):
+        _say(_os_error_text(error))
+    else:
+        text = f"{type(error).__name__}: {error}"
+        _say(f"{text} (a fault in castore; for the place: python -X dev -m castore ...)")
+    return ExitStatus.FAILED
+
+
+def _run(arguments: list[str]) -> int:
+    # A word may be a value that only looks like a command; that imports a module too many.
+    parser = build(COMMANDS.keys() & arguments)
+    args = parser.parse_args(arguments)
+    if args.version:
+        print(f"castore {__version__}")
+        return ExitStatus.DONE
+    if args.command is None:
+        parser.print_help(sys.stderr)
+        return ExitStatus.USAGE
+    return load(args.command).run(args, Output(args.as_json))
+
+
+def _say(text: str) -> None:
+    print(printable(f"castore: {text}"), file=sys.stderr)
+
+
+def _os_error_text(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{os.fsdecode(error.filename)}: {reason}" if error.filename else reason
+
+
+@contextlib.contextmanager
+def _tolerant_streams() -> Iterator[None]:
+    """Let no kernel text end the command because the terminal's encoding lacks a letter."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+    yield
+
+
+@contextlib.contextmanager
+def _warnings_shown() -> Iterator[None]:
+    """Print what the store warns of to stderr, one line each."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("castore: %(message)s"))
+    handler.addFilter(_make_harmless)
+    logger = logging.getLogger("castore")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _make_harmless(record: logging.LogRecord) -> bool:
+    record.msg, record.args = printable(record.getMessage()), None
+    return True
+
+
+def _abandon_stdout() -> None:
+    """Keep the interpreter from failing once more when it flushes stdout at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
+        os.close(devnull)

@@ -1,0 +1,47 @@
+"""Opening the store that the command line names."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from castore.format import layout
+from castore.store.opening import default_root, open_store
+
+if TYPE_CHECKING:
+    import argparse
+
+    from castore.store.store import Store
+
+
+def root(args: argparse.Namespace) -> str:
+    """Return the folder that is meant, whether a store is there or not."""
+    return os.path.abspath(args.store if args.store is not None else default_root())
+
+
+def exists(folder: str) -> bool:
+    """Tell whether a store is there."""
+    return os.path.lexists(os.path.join(folder, layout.FORMAT))
+
+
+def to_read(args: argparse.Namespace) -> Store:
+    """Open an existing store for reading only.
+
+    Raises:
+        StoreNotFoundError: There is none; the message says how to make one.
+    """
+    return open_store(args.store, create=False, read_only=True)
+
+
+def to_change(args: argparse.Namespace) -> Store:
+    """Open an existing store.
+
+    Raises:
+        StoreNotFoundError: There is none; the message says how to make one.
+    """
+    return open_store(args.store, create=False)
+
+
+def to_fill(args: argparse.Namespace) -> Store:
+    """Open the store, making it where there is none."""
+    return open_store(args.store)
