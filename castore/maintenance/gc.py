@@ -31,6 +31,7 @@ from castore.errors import (
 from castore.format import layout
 from castore.format.value import ObjectId
 from castore.maintenance.roots import refuse_without_refs, roots
+from castore.objects.loose import folder_of
 from castore.store.closure import split_links
 
 if TYPE_CHECKING:
@@ -291,6 +292,9 @@ def _put_back(store: Store, oid: ObjectId) -> None:
             store.fs.rename_new(layout.trash_path(oid), layout.object_path(oid))
         except FileExistsError:
             store.fs.remove(layout.trash_path(oid))  # it was written anew meanwhile
+        else:
+            # Its writer may have been told that it is durable, and its folder synced without it.
+            store.fs.sync_folder(folder_of(oid))
 
 
 def _spare(store: Store, oid: ObjectId, spared: set[ObjectId]) -> None:

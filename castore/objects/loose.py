@@ -88,9 +88,11 @@ class LooseObjects:
         if not self.is_good(oid, content):
             return False
         if self._durable:
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 self._fs.sync_file(layout.object_path(oid))
                 self._fs.sync_folder(folder_of(oid))
+            except FileNotFoundError:
+                return False  # gc has it; should it put it back, it would not have been synced
         return self.freshen(oid)
 
     def is_good(self, oid: ObjectId, content: bytes) -> bool:
@@ -135,6 +137,7 @@ class LooseObjects:
                 self._fs.make_folder(layout.OBJECTS)
                 self._fs.make_folder(folder_of(oid))
                 self._fs.sync_folder(layout.OBJECTS)
+                self._fs.sync_folder("")
                 self._fs.rename(staged, layout.object_path(oid))
         except BaseException:
             with contextlib.suppress(OSError):

@@ -117,6 +117,8 @@ class RefWriter:
         self._clock_ns = clock_ns
         self._is_sound = is_sound
         self._below = below
+        # Folders whose own names survive power loss; these are older than any ref.
+        self._durable_folders = {layout.REFS, layout.LOCAL, layout.LOGS}
 
     def check(self, update: Update) -> ObjectId | None:
         """Return what the ref would name after the update, changing nothing.
@@ -203,13 +205,22 @@ class RefWriter:
         if scope is not None:
             staged = [plan.staged for plan in changes if plan.staged]
             scope.sync_files([*logs, *staged, *confirmed])
-            scope.sync_folders(sorted({_folder(path) for path in logs}))
+            self._sync_folders(scope, {_folder(path) for path in logs})
         conflicts = [conflict for plan in changes if (conflict := self._publish(plan))]
         if scope is not None:
             published = {_folder(plan.update.name.path) for plan in planned if _is_step(plan)}
-            scope.sync_folders(sorted(published))
+            self._sync_folders(scope, published)
         if conflicts:
             raise conflicts[0]
+
+    def _sync_folders(self, scope: SyncScope, folders: set[str]) -> None:
+        """Make the names in these folders durable, and the folders' own names.
+
+        Who made a folder may not have synced it: he was killed, or did not want durability.
+        """
+        unknown = {each for folder in folders for each in _chain(folder)} - self._durable_folders
+        scope.sync_folders(sorted(folders | {_folder(each) for each in unknown}))
+        self._durable_folders |= unknown
 
     def _append_logs(self, changes: Iterable[_Planned]) -> list[str]:
         """Write the log entries, a call for each log file, and return the files."""
@@ -288,7 +299,7 @@ class RefWriter:
         if parent:
             self._make_folders(parent)
         self._fs.make_folder(folder)
-        if self._durable and parent:
+        if self._durable:
             self._fs.sync_folder(parent)
 
 
@@ -298,3 +309,9 @@ def _is_step(plan: _Planned) -> bool:
 
 def _folder(path: str) -> str:
     return path.rpartition("/")[0]
+
+
+def _chain(folder: str) -> list[str]:
+    """Return a folder and those on the way to it, without the root."""
+    parts = folder.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]

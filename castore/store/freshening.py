@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 def freshen_reachable(
     oids: Sequence[ObjectId],
-    read: Callable[[ObjectId], bytes | None],
+    read: Callable[[ObjectId], bytes],
     keep: Callable[[ObjectId, bytes], None],
 ) -> None:
     """Freshen `oids`, all that they link to strongly, and what is there of weak targets.
 
     Args:
         oids: Where to start.
-        read: Returns an object's content, or None for one that needs no care, as the writer's own
-            batch holds it.
+        read: Returns an object's content, of one that the writer's own batch holds too: it may
+            link to objects that are old.
         keep: Makes a copy that is there fresh and durable.
 
     Raises:
@@ -53,7 +53,7 @@ def freshen_reachable(
 def _walk(
     waiting: list[ObjectId],
     seen: set[ObjectId],
-    read: Callable[[ObjectId], bytes | None],
+    read: Callable[[ObjectId], bytes],
     keep: Callable[[ObjectId, bytes], None],
 ) -> list[ObjectId]:
     """Follow strong links, and return the weak ones met on the way."""
@@ -64,11 +64,10 @@ def _walk(
             continue
         seen.add(oid)
         content = read(oid)
-        if content is not None:
-            keep(oid, content)
-            strong, weak = split_links(unpack(content))
-            waiting += strong
-            weak_targets += weak
+        keep(oid, content)
+        strong, weak = split_links(unpack(content))
+        waiting += strong
+        weak_targets += weak
     return weak_targets
 
 

@@ -411,11 +411,13 @@ class Store:
         batch = self._batch()
         (self.loose if batch is None else batch.objects).add(oid, content)
 
-    def _value(self, oid: ObjectId) -> Value:
+    def _content(self, oid: ObjectId) -> bytes:
         batch = self._batch()
-        content = batch.objects.find(oid) if batch is not None else None
-        if content is None:
-            content = self._objects.content(oid)
+        staged = batch.objects.find(oid) if batch is not None else None
+        return self._objects.content(oid) if staged is None else staged
+
+    def _value(self, oid: ObjectId) -> Value:
+        content = self._content(oid)
         try:
             return unpack(content)
         except MalformedError as error:
@@ -479,16 +481,15 @@ class Store:
 
     def _freshen(self, strong: Sequence[ObjectId], weak: Sequence[ObjectId]) -> None:
         if strong or weak:
-            freshen_reachable(strong, self._content_to_keep, self._keeper.keep)
+            freshen_reachable(strong, self._content, self._keep)
         for oid in weak:
             with contextlib.suppress(ObjectNotFoundError, CorruptObjectError):
-                freshen_reachable([oid], self._content_to_keep, self._keeper.keep)
+                freshen_reachable([oid], self._content, self._keep)
 
-    def _content_to_keep(self, oid: ObjectId) -> bytes | None:
+    def _keep(self, oid: ObjectId, content: bytes) -> None:
         batch = self._batch()
-        if batch is not None and batch.objects.has(oid):
-            return None
-        return self._objects.content(oid)
+        if batch is None or not batch.objects.has(oid):
+            self._keeper.keep(oid, content)
 
     def _delete(self, name: RefName, expected: str | PreviousValue, reason: str) -> bool:
         existed = self._target(name) is not None
