@@ -24,29 +24,22 @@ if TYPE_CHECKING:
 
     from castore import Value
 
-_SHARDS = tuple(f"{byte:02x}" for byte in range(256))
 _LEVEL = 3
 
 _syncfs = ctypes.CDLL(None, use_errno=True).syncfs
 
 
 class Floor:
-    """Bare puts and gets in a folder that is laid out like a store.
+    """Bare puts and gets in the folders of a store.
 
     Args:
-        root: The folder; a store's for reading, or an empty one that `lay_out` filled.
+        root: The store's folder.
     """
 
     def __init__(self, root: str) -> None:
         self.root = root
         self._compress = zstandard.ZstdCompressor(level=_LEVEL).compress
         self._decompress = zstandard.ZstdDecompressor().decompress
-
-    def lay_out(self) -> None:
-        """Make the folders that the puts need."""
-        os.makedirs(f"{self.root}/local/tmp")
-        for shard in _SHARDS:
-            os.makedirs(f"{self.root}/objects/{shard}")
 
     def put_durable(self, value: Value) -> str:
         """Store one object so that it survives power loss."""

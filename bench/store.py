@@ -6,7 +6,7 @@ Limits: `put` 1.2, `put` in a batch 1.6, `get` 1.3, `lookup` 1.6.
 from __future__ import annotations
 
 import random
-from itertools import count
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import castore
@@ -23,6 +23,8 @@ NAMESPACE = "tuning"
 
 _NOTES = (
     "a batch holds all of the data, in a fresh store each; the others work on chunks of it",
+    "both sides of a put write into the folders of one store, the floor manifests of its own:",
+    "a file system may create files far more slowly in one folder than in its neighbour",
     "files that are read were written moments before: they come from the page cache",
     "floor of get: open, fstat, read, close, decompress, hash, decode",
     "floor of lookup: two times open, fstat, read, close; decompress, decode; nothing hashed",
@@ -31,61 +33,79 @@ _NOTES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Data:
+    """What is stored.
+
+    Attributes:
+        ours: The manifests that castore stores.
+        theirs: As many of the same shape, none of them the same, for the floor.
+        read: How many of `ours` are read back.
+    """
+
+    ours: list[Value]
+    theirs: list[Value]
+    read: int
+
+    @classmethod
+    def make(cls, plan: Plan) -> _Data:
+        size = plan.sized(manifests.COUNT, 60)
+        made: list[Value] = list(manifests.make(2 * size))
+        return cls(made[:size], made[size:], plan.sized(1_000, 60))
+
+
 def run(plan: Plan) -> Result:
     """Measure every operation of the store."""
-    values: list[Value] = list(manifests.make(plan.sized(manifests.COUNT, 60)))
+    data = _Data.make(plan)
     with castore.open(f"{plan.folder}/store") as store:
-        floor = Floor(f"{plan.folder}/floor")
-        floor.lay_out()
-        rows = [_put_durable(plan, store, floor, values), _put_again(plan, store, floor, values)]
-        rows.append(_put_in_batch(plan, values))
-        rows.append(_get(plan, store, values))
-        rows.append(_lookup(plan, store, values))
-    return Result(tuple(rows), _NOTES)
+        rows = (
+            _put_durable(plan, store, data),
+            _put_again(plan, store, data),
+            _put_in_batch(plan, data),
+            _get(plan, store, data),
+            _lookup(plan, store, data),
+        )
+    return Result(rows, _NOTES)
 
 
-def _put_durable(plan: Plan, store: Store, floor: Floor, values: Sequence[Value]) -> Row:
-    chunks = chunked(values, plan.sized(100, 20))
+def _put_durable(plan: Plan, store: Store, data: _Data) -> Row:
+    floor = Floor(str(store.root))
+    chunks = chunked(range(len(data.ours)), plan.sized(100, 20))
     rounds = in_turns(
         chunks,
-        lambda chunk: [store.put(value) for value in chunk],
-        lambda chunk: [floor.put_durable(value) for value in chunk],
+        lambda chunk: [store.put(data.ours[number]) for number in chunk],
+        lambda chunk: [floor.put_durable(data.theirs[number]) for number in chunk],
     )
     return compare("put, durable", rounds, operations=len(chunks[0]), limit=1.2)
 
 
-def _put_again(plan: Plan, store: Store, floor: Floor, values: Sequence[Value]) -> Row:
-    chunks = chunked(values[: plan.sized(1000, 60)], plan.sized(50, 20))
+def _put_again(plan: Plan, store: Store, data: _Data) -> Row:
+    floor = Floor(str(store.root))
+    chunks = chunked(range(data.read), plan.sized(50, 20))
     rounds = in_turns(
         chunks,
-        lambda chunk: [store.put(value) for value in chunk],
-        lambda chunk: [floor.put_again(value) for value in chunk],
+        lambda chunk: [store.put(data.ours[number]) for number in chunk],
+        lambda chunk: [floor.put_again(data.theirs[number]) for number in chunk],
     )
     return compare("put of what is there", rounds, operations=len(chunks[0]))
 
 
-def _put_in_batch(plan: Plan, values: Sequence[Value]) -> Row:
-    folders = count()
-    total = plan.sized(10, 3)
-    stores = [castore.open(f"{plan.folder}/batch-{next(folders)}") for _ in range(total)]
-    floors = [Floor(f"{plan.folder}/batch-{next(folders)}") for _ in range(total)]
-    for floor in floors:
-        floor.lay_out()
-    fresh_stores, fresh_floors = iter(stores), iter(floors)
+def _put_in_batch(plan: Plan, data: _Data) -> Row:
+    def put_batch(chunk: Sequence[Store]) -> list[ObjectId]:
+        with chunk[0].batch() as batch:
+            return [batch.put(value) for value in data.ours]
 
-    def put_batch(chunk: Sequence[Value]) -> list[ObjectId]:
-        with next(fresh_stores).batch() as batch:
-            return [batch.put(value) for value in chunk]
+    def floor_batch(chunk: Sequence[Store]) -> list[str]:
+        return Floor(str(chunk[0].root)).put_batch(data.theirs)
 
-    rounds = in_turns(
-        [values] * total, put_batch, lambda chunk: next(fresh_floors).put_batch(chunk)
-    )
-    return compare("put, in a batch", rounds, operations=len(values), limit=1.6)
+    stores = [castore.open(f"{plan.folder}/batch-{n}") for n in range(plan.sized(10, 3))]
+    rounds = in_turns([[store] for store in stores], put_batch, floor_batch)
+    return compare("put, in a batch", rounds, operations=len(data.ours), limit=1.6)
 
 
-def _get(plan: Plan, store: Store, values: Sequence[Value]) -> Row:
+def _get(plan: Plan, store: Store, data: _Data) -> Row:
     floor = Floor(str(store.root))
-    ids = [castore.object_id(castore.encode(value)) for value in values[: plan.sized(1000, 60)]]
+    ids = [castore.object_id(castore.encode(value)) for value in data.ours[: data.read]]
     chunks = _shuffled_chunks(plan, ids)
 
     def get_all(chunk: Sequence[str]) -> None:
@@ -100,11 +120,11 @@ def _get(plan: Plan, store: Store, values: Sequence[Value]) -> Row:
     return compare("get", rounds, operations=len(chunks[0]), limit=1.3)
 
 
-def _lookup(plan: Plan, store: Store, values: Sequence[Value]) -> Row:
+def _lookup(plan: Plan, store: Store, data: _Data) -> Row:
     floor = Floor(str(store.root))
     paths: dict[str, str] = {}
     with store.batch():
-        for number, value in enumerate(values[: plan.sized(1000, 60)]):
+        for number, value in enumerate(data.ours[: data.read]):
             kernel = manifests.kernel(number)
             store.record(NAMESPACE, manifests.TOPOLOGY, kernel, value)
             key = castore.topology_key(manifests.TOPOLOGY, kernel)
