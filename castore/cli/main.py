@@ -25,19 +25,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         with _tolerant_streams(), _warnings_shown():
-            status = _run(arguments)
-            sys.stdout.flush()
+            status: int = _run(arguments)
+            _flush()
     except BrokenPipeError:
-        _abandon_stdout()
-        return ExitStatus.READER_GONE
+        status = ExitStatus.READER_GONE
     except KeyboardInterrupt:
-        return ExitStatus.INTERRUPTED
-    except SystemExit as stop:  # argparse's way out, after --help or a usage error
-        return stop.code if isinstance(stop.code, int) else ExitStatus.DONE
+        status = ExitStatus.INTERRUPTED
     except Exception as error:
         if sys.flags.dev_mode:
             raise
-        return _told(error)
+        status = _told(error)
+    _settle_stdout()
     return status
 
 
@@ -57,7 +55,10 @@ def _told(error: Exception) -> int:
 def _run(arguments: list[str]) -> int:
     # A word may be a value that only looks like a command; that imports a module too many.
     parser = build(COMMANDS.keys() & arguments)
-    args = parser.parse_args(arguments)
+    try:
+        args = parser.parse_args(arguments)
+    except SystemExit as stop:  # argparse's way out, after --help or a usage error
+        return stop.code if isinstance(stop.code, int) else ExitStatus.DONE
     if args.version:
         print(f"castore {__version__}")
         return ExitStatus.DONE
@@ -104,9 +105,18 @@ def _make_harmless(record: logging.LogRecord) -> bool:
     return True
 
 
-def _abandon_stdout() -> None:
+def _flush() -> None:
+    # There is no stdout where the shell has closed it.
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _settle_stdout() -> None:
     """Keep the interpreter from failing once more when it flushes stdout at its end."""
-    with contextlib.suppress(OSError, ValueError):
-        devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, sys.stdout.fileno())
-        os.close(devnull)
+    try:
+        _flush()
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, sys.stdout.fileno())
+            os.close(devnull)

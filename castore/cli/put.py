@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
@@ -59,7 +60,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _input(file: str) -> bytes:
     if file == "-":
-        data = sys.stdin.buffer.read(INPUT_BYTES_MAX + 1)
+        # There is no stdin where the shell has closed it.
+        stdin = getattr(sys.stdin, "buffer", io.BytesIO())
+        data = bytes(stdin.read(INPUT_BYTES_MAX + 1))
     else:
         with open(file, "rb") as stream:
             data = stream.read(INPUT_BYTES_MAX + 1)

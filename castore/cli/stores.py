@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING
 
+from castore.errors import StoreNotFoundError
 from castore.format import layout
 from castore.store.opening import default_root, open_store
 
@@ -30,7 +32,7 @@ def to_read(args: argparse.Namespace) -> Store:
     Raises:
         StoreNotFoundError: There is none; the message says how to make one.
     """
-    return open_store(args.store, create=False, read_only=True)
+    return open_store(_existing(args), create=False, read_only=True)
 
 
 def to_change(args: argparse.Namespace) -> Store:
@@ -39,9 +41,16 @@ def to_change(args: argparse.Namespace) -> Store:
     Raises:
         StoreNotFoundError: There is none; the message says how to make one.
     """
-    return open_store(args.store, create=False)
+    return open_store(_existing(args), create=False)
 
 
 def to_fill(args: argparse.Namespace) -> Store:
     """Open the store, making it where there is none."""
     return open_store(args.store)
+
+
+def _existing(args: argparse.Namespace) -> str:
+    folder = root(args)
+    if not exists(folder):
+        raise StoreNotFoundError(folder, f"make one with: castore init {shlex.quote(folder)}")
+    return folder
