@@ -74,8 +74,8 @@ def _parsed(expression: str) -> ast.expr:
 
 def _value(node: ast.expr, names: Mapping[str, int]) -> int:
     match node:
-        case ast.Constant(value=int(number)):
-            return int(number)
+        case ast.Constant(value=number) if type(number) is int:
+            return number
         case ast.Name(id=name) if name in names:
             return names[name]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:

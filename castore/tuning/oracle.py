@@ -91,7 +91,10 @@ def _reason(
     at = int(wrong[0])
     if unwritten.any():
         first = int(np.flatnonzero(unwritten)[0])
-        return f"{int(unwritten.sum())} of {want.size} elements were not written, first at {first}"
+        return (
+            f"{int(unwritten.sum())} of {want.size} elements were not written, or build on what "
+            f"was there before, first at {first}"
+        )
     return (
         f"{wrong.size} of {want.size} elements are wrong, first at {at}: "
         f"got {float(got[at])!r}, want {float(want[at])!r}"

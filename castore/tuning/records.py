@@ -28,7 +28,8 @@ class MeasuringPolicy:
 
     Attributes:
         version: Raised when measuring changes in a way that the other fields do not tell.
-        warmups: Samples thrown away before each group.
+        warmups: Single dispatches before each group, at least one; the output of the first
+            is judged, their times are thrown away.
         sample_floor_ns: Dispatches are repeated within a sample until the default schedule
             takes about this long.
         dispatches_max: The most dispatches in a sample.
@@ -56,7 +57,7 @@ class MeasuringPolicy:
         """Read the plain form."""
         return cls(
             version=fields.integer("version"),
-            warmups=fields.integer("warmups"),
+            warmups=fields.integer("warmups", least=1),
             sample_floor_ns=fields.integer("sample_floor_ns"),
             dispatches_max=fields.integer("dispatches_max"),
             order=fields.text("order"),

@@ -107,8 +107,8 @@ class WgslImplementation:
 
 def _normalised(template: str) -> str:
     # Where the text stands in a file (indentation, line ends) is not what it says.
-    lines = textwrap.dedent(template).strip().splitlines()
-    return "\n".join(line.rstrip() for line in lines)
+    lines = "\n".join(line.rstrip() for line in template.splitlines())
+    return textwrap.dedent(lines).strip()
 
 
 def _filled(template: str, names: Mapping[str, int]) -> str:

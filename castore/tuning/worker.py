@@ -91,22 +91,21 @@ class _Worker:
             raise _StageError("worker", RuntimeError("no job is loaded"))
         dispatches = message.integer("dispatches", least=1)
         prepared = self._prepare(device, message.fields("program"))
+        samples: list[Value] = []
         try:
-            device.poison()
-            prepared.run(1)
-            (self._folder / "first").write_bytes(device.output())
-            samples: list[Value] = []
-            for _ in range(message.integer("warmups") + message.integer("samples", least=1)):
+            for warmup in range(message.integer("warmups", least=1)):
+                device.poison()
+                prepared.run(1)
+                if warmup == 0:
+                    (self._folder / "first").write_bytes(device.output())
+            for _ in range(message.integer("samples", least=1)):
                 device.poison()
                 samples.append(prepared.run(dispatches))
             (self._folder / "last").write_bytes(device.output())
             now = {name: blake3(data).hexdigest() for name, data in device.inputs().items()}
         except Exception as error:
             raise _StageError("run", error) from error
-        return {
-            "samples_ns": samples[message.integer("warmups") :],
-            "inputs": dict[str, Value](now),
-        }
+        return {"samples_ns": samples, "inputs": dict[str, Value](now)}
 
     def _prepare(self, device: LocalDevice, fields: Fields) -> Prepared:
         key = encode(fields.values)
@@ -149,10 +148,12 @@ def _told(error: BaseException) -> str:
 
 
 def _read(stream: BinaryIO, messages: queue.SimpleQueue[dict[str, Value]]) -> None:
-    while (message := receive(stream)) is not None:
-        messages.put(message)
-    # The tuner is gone, and the main thread may be inside a driver for ever.
-    os._exit(0)
+    try:
+        while (message := receive(stream)) is not None:
+            messages.put(message)
+    finally:
+        # The tuner is gone, and the main thread may be inside a driver for ever.
+        os._exit(0)
 
 
 def _taken_standard_output() -> BinaryIO:

@@ -1,0 +1,299 @@
+import dataclasses
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import castore
+from castore.errors import MalformedError
+from castore.store.store import Store
+from castore.tuning import (
+    Applicability,
+    Found,
+    Kernel,
+    MeasuringPolicy,
+    Missing,
+    Recorded,
+    ReplayDevice,
+    Tolerance,
+    find,
+    kernels,
+    tune,
+)
+
+DoubleKernel = Callable[..., Kernel]
+Topology = dict[str, Any]
+
+
+def tuned(store: Store, kernel: Kernel, topology: Topology) -> None:
+    answers = [({"mode": 0}, Recorded((2e6,))), ({"mode": 1}, Recorded((1e6,)))]
+    tune(store, kernel, device=ReplayDevice(topology, "numpy", answers))
+
+
+def with_software(topology: Topology, **software: object) -> Topology:
+    return {**topology, "software": {**topology["software"], **software}}
+
+
+def test_a_result_is_found_by_topology_manifest_and_by_its_id(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    kernel = double(0, 1)
+    tuned(store, kernel, topology)
+    by_manifest = find(store, kernel, topology=topology)
+    by_id = find(store, kernel, topology=castore.object_id(castore.encode(topology)))
+    assert isinstance(by_manifest, Found)
+    assert by_manifest == by_id
+    assert by_manifest.schedule == {"mode": 1}
+    assert by_manifest.is_exact
+
+
+def test_a_kernel_never_tuned_is_missing_without_fields(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    answer = find(store, double(0, 1), topology=topology)
+    assert isinstance(answer, Missing)
+    assert answer.fields == ()
+    assert "has not been tuned" in answer.reason
+
+
+CHANGES: list[tuple[str, dict[str, Any]]] = [
+    ("semantic_version", {"semantic_version": 2}),
+    ("tolerance", {"tolerance": Tolerance(0.0, 5e-7)}),
+]
+
+
+@pytest.mark.parametrize(("field", "change"), CHANGES)
+def test_a_changed_kernel_is_missing_and_the_field_is_named(
+    store: Store, double: DoubleKernel, topology: Topology, field: str, change: dict[str, Any]
+) -> None:
+    tuned(store, double(0, 1), topology)
+    answer = find(store, double(0, 1, **change), topology=topology)
+    assert isinstance(answer, Missing)
+    assert answer.fields == (field,)
+    assert field in answer.reason
+
+
+def test_a_grown_schedule_space_is_named(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    tuned(store, double(0, 1), topology)
+    answer = find(store, double(0, 1, 14), topology=topology)
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("schedule_space",)
+
+
+def test_changed_source_is_named(store: Store, double: DoubleKernel, topology: Topology) -> None:
+    kernel = double(0, 1)
+    tuned(store, kernel, topology)
+    other = dataclasses.replace(kernel.implementations["numpy"], function="misbehaving:make_inputs")
+    changed = dataclasses.replace(kernel, implementations={"numpy": other})
+    answer = find(store, changed, topology=topology)
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("source",)
+
+
+def test_a_changed_element_type_is_named_as_the_problem(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    kernel = double(0, 1)
+    tuned(store, kernel, topology)
+    signature = kernel.signature(kernel.sizes)
+    output = dataclasses.replace(signature.output, dtype="int32")
+    changed = dataclasses.replace(
+        kernel, signature=lambda _: dataclasses.replace(signature, output=output)
+    )
+    answer = find(store, changed, topology=topology)
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("problem",)
+
+
+def test_a_changed_measuring_policy_is_named(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    kernel = double(0, 1)
+    tuned(store, kernel, topology)
+    found = find(store, kernel, topology=topology)
+    assert isinstance(found, Found)
+    older = dataclasses.replace(
+        found.manifest.applicability, measuring_policy=MeasuringPolicy(sample_floor_ns=1)
+    )
+    manifest = dataclasses.replace(found.manifest, applicability=older)
+    store.record("tuning", topology, kernel.text, manifest.to_value(), on_conflict="replace")
+    answer = find(store, kernel, topology=topology)
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("measuring_policy",)
+
+
+def test_several_changes_are_all_named(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    tuned(store, double(0, 1), topology)
+    changed = double(0, 1, 2, semantic_version=9, tolerance=Tolerance(1.0, 0.0))
+    answer = find(store, changed, topology=topology)
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("semantic_version", "tolerance", "schedule_space")
+
+
+def test_an_implementation_that_is_gone_is_named(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    kernel = double(0, 1)
+    tuned(store, kernel, topology)
+    moved = dataclasses.replace(
+        kernel, implementations={"wgpu": kernels.affine_f32.implementations["wgpu"]}
+    )
+    answer = find(store, moved, topology=topology)
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("implementation",)
+
+
+def test_another_problem_size_is_another_kernel_text(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    tuned(store, double(0, 1), topology)
+    assert isinstance(find(store, double(0, 1).sized(n=65), topology=topology), Missing)
+
+
+def test_another_backend_of_the_same_device_is_missing_and_named(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    kernel = double(0, 1)
+    tuned(store, kernel, with_software(topology, backend="Vulkan"))
+    answer = find(store, kernel, topology=with_software(topology, backend="OpenGL"))
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("topology.software.backend",)
+
+
+def test_a_foreign_topology_id_is_missing_and_the_topology_named(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    kernel = double(0, 1)
+    tuned(store, kernel, topology)
+    answer = find(store, kernel, topology="ab" * 32)
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("topology",)
+
+
+def test_other_driver_takes_a_result_from_the_same_silicon_and_says_so(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    kernel = double(0, 1)
+    tuned(store, kernel, topology)
+    updated = with_software(topology, numpy="2.1.0")
+    assert isinstance(find(store, kernel, topology=updated), Missing)
+    answer = find(store, kernel, topology=updated, accept="other-driver")
+    assert isinstance(answer, Found)
+    assert not answer.is_exact
+    assert answer.fields == ("topology.software.numpy",)
+    assert "same silicon" in answer.reason
+    assert answer.topology == castore.object_id(castore.encode(topology))
+
+
+def test_other_driver_takes_nothing_from_other_silicon(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    kernel = double(0, 1)
+    tuned(store, kernel, topology)
+    elsewhere = {**topology, "silicon": {"cpu_model": "Another CPU", "cores": 4}}
+    answer = find(store, kernel, topology=elsewhere, accept="other-driver")
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("topology.silicon.cpu_model",)
+
+
+def test_other_driver_still_compares_what_the_result_holds_for(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    tuned(store, double(0, 1), topology)
+    updated = with_software(topology, numpy="2.1.0")
+    changed = double(0, 1, semantic_version=2)
+    answer = find(store, changed, topology=updated, accept="other-driver")
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("semantic_version",)
+
+
+def test_other_driver_checks_the_schedule_against_this_adapters_limits(
+    store: Store, topology: Topology
+) -> None:
+    kernel = kernels.affine_f32.sized(n=4096)
+    wide = {"workgroup_size": 1024, "items": 1, "contiguous": 0}
+    tune(store, kernel, device=ReplayDevice(topology, "wgpu", [(wide, Recorded((1e6,)))]),
+         candidates_max=100)  # fmt: skip
+    limits = {"max-compute-invocations-per-workgroup": 256}
+    narrow = with_software(topology, limits=limits)
+    answer = find(store, kernel, topology=narrow, accept="other-driver")
+    assert isinstance(answer, Missing)
+    assert "max-compute-invocations-per-workgroup = 256" in answer.reason
+    roomy = with_software(topology, limits={"max-compute-invocations-per-workgroup": 1024})
+    assert isinstance(find(store, kernel, topology=roomy, accept="other-driver"), Found)
+
+
+def test_the_nearest_topology_is_the_one_that_is_told(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    kernel = double(0, 1)
+    tuned(store, kernel, with_software(topology, numpy="1.0", blas="x", driver="y"))
+    tuned(store, kernel, with_software(topology, blas="x"))
+    answer = find(store, kernel, topology=topology)
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("topology.software.blas",)
+
+
+def test_a_manifest_of_another_shape_is_missing_with_the_field(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    kernel = double(0, 1)
+    store.record("tuning", topology, kernel.text, {"kind": "tuning", "schema": 1, "kernel": 5})
+    answer = find(store, kernel, topology=topology)
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("manifest",)
+    assert ".kernel" in answer.reason or "missing" in answer.reason
+
+
+def test_a_damaged_result_is_missing(
+    store: Store, double: DoubleKernel, topology: Topology, caplog: pytest.LogCaptureFixture
+) -> None:
+    kernel = double(0, 1)
+    tuned(store, kernel, topology)
+    found = find(store, kernel, topology=topology)
+    assert isinstance(found, Found)
+    path = store.root / "objects" / found.object[:2] / found.object[2:]
+    path.chmod(0o644)
+    path.write_bytes(b"damaged")
+    with caplog.at_level(logging.WARNING, "castore"):
+        assert isinstance(find(store, kernel, topology=topology), Missing)
+
+
+def test_an_unknown_acceptance_is_refused(store: Store, double: DoubleKernel) -> None:
+    with pytest.raises(MalformedError, match="other-driver"):
+        find(store, double(0), topology="ab" * 32, accept="any")
+
+
+_FIND = """
+import sys
+import castore
+from castore import tuning
+with castore.open(sys.argv[1]) as store:
+    for kernel in tuning.kernels.BUILT_IN:
+        tuning.find(store, kernel, topology="ab" * 32)
+        for implementation in kernel.implementations:
+            tuning.Applicability.of(kernel, implementation)
+print([name for name in ("numpy", "wgpu", "rich") if name in sys.modules])
+"""
+
+
+def test_find_with_a_topology_imports_neither_numpy_nor_wgpu(store: Store) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FIND, str(store.root)], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_applicability_has_every_field_that_a_result_hangs_on() -> None:
+    names = {field.name for field in dataclasses.fields(Applicability)}
+    assert names == {
+        "kernel_id", "implementation", "semantic_version", "source", "problem", "tolerance",
+        "schedule_space", "measuring_policy",
+    }  # fmt: skip

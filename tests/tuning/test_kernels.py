@@ -1,0 +1,84 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from castore.errors import MalformedError
+from castore.tuning import Kernel, kernels
+from castore.tuning.inputs import uniform_f32
+from castore.tuning.job import Job
+from castore.tuning.oracle import judge
+from castore.tuning.python_source import PythonImplementation, resolved
+
+SIZES = st.integers(1, 70)
+
+
+def agrees(kernel: Kernel, schedule: dict[str, int]) -> None:
+    implementation = kernel.implementations["numpy"]
+    assert isinstance(implementation, PythonImplementation)
+    job = Job.of(kernel, seed=3)
+    output = np.full(job.signature.output.shape, np.nan, np.float32)
+    resolved(implementation.function)(job.inputs, output, kernel.sizes, schedule)
+    assert judge(output, job.expected, kernel.tolerance).reason == ""
+
+
+@given(st.integers(1, 3000), st.sampled_from([512, 1024, 2**20]))
+@settings(deadline=None)
+def test_affine_in_blocks_agrees_with_the_oracle(n: int, block: int) -> None:
+    agrees(kernels.affine_f32.sized(n=n), {"block": block})
+
+
+@given(SIZES, SIZES, SIZES, st.sampled_from([32, 64]), st.sampled_from([32, 64]))
+@settings(deadline=None)
+def test_matmul_in_blocks_agrees_with_the_oracle(
+    m: int, n: int, k: int, block_m: int, block_k: int
+) -> None:
+    schedule = {"block_m": block_m, "block_n": 32, "block_k": block_k}
+    agrees(kernels.matmul_f32.sized(m=m, n=n, k=k), schedule)
+
+
+def test_inputs_depend_on_seed_and_name_and_on_nothing_else() -> None:
+    one = uniform_f32(1, "x", (8,))
+    assert (one == uniform_f32(1, "x", (8,))).all()
+    assert (one != uniform_f32(2, "x", (8,))).any()
+    assert (one != uniform_f32(1, "y", (8,))).any()
+
+
+def test_inputs_are_the_same_on_every_machine() -> None:
+    want = ["0x1.c681180000000p-1", "0x1.16cb740000000p-1"]
+    assert [float(value).hex() for value in uniform_f32(0, "x", (2,))] == want
+
+
+def test_inputs_are_spread_over_minus_one_to_one() -> None:
+    many = uniform_f32(0, "x", (4096,))
+    assert many.min() >= -1
+    assert many.max() < 1
+    assert abs(float(many.mean())) < 0.05
+
+
+@pytest.mark.parametrize("kernel", kernels.BUILT_IN, ids=lambda kernel: kernel.id)
+def test_every_default_schedule_is_in_its_space(kernel: Kernel) -> None:
+    for implementation in kernel.implementations.values():
+        assert implementation.space.default_schedule(kernel.sizes)
+
+
+def test_a_job_is_fixed_before_any_candidate_and_names_itself_by_digests() -> None:
+    job = Job.of(kernels.affine_f32.sized(n=100), seed=5)
+    again = Job.of(kernels.affine_f32.sized(n=100), seed=5)
+    other = Job.of(kernels.affine_f32.sized(n=100), seed=6)
+    assert job.expected_digest == again.expected_digest != other.expected_digest
+    assert job.input_digests == again.input_digests != other.input_digests
+    with pytest.raises(ValueError, match="read-only"):
+        job.expected[0] = 1
+
+
+def test_inputs_that_are_not_as_the_signature_says_are_refused() -> None:
+    kernel = kernels.affine_f32.sized(n=4)
+    short = dataclasses.replace(kernel, make_inputs=lambda _sizes, _seed: {})
+    with pytest.raises(MalformedError, match="got nothing"):
+        Job.of(short, seed=0)
+    wrong = dataclasses.replace(kernel, oracle=lambda _inputs: np.zeros(5))
+    with pytest.raises(MalformedError, match="expected shape"):
+        Job.of(wrong, seed=0)
