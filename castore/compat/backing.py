@@ -1,0 +1,118 @@
+"""The store behind a library's configurations, or the memory that stands in for it.
+
+All who name one root share one open store. What cannot be written there is kept in
+memory, with one warning for each root: a library that cannot keep its configurations
+still runs, and tunes again next time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from castore.errors import CastoreError, MalformedError, StoreNotFoundError
+from castore.format import layout
+from castore.store.opening import default_root, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from castore.format.value import Value
+    from castore.store.store import Store
+
+_T = TypeVar("_T")
+
+_log = logging.getLogger("castore")
+
+CallKey: TypeAlias = tuple[str, str, str, str]
+"""Device, opname, op_id and call_key."""
+
+
+class Backing:
+    """One root: its store where that can be opened, and what had to stay in memory.
+
+    It holds no lock, so it may be used by several threads and after a fork.
+
+    Attributes:
+        root: The store's folder.
+        store: The store; None where it cannot be opened.
+        memory: Config manifests that could not be stored, by call.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.memory: dict[CallKey, Value] = {}
+        self._warned: set[str] = set()
+        self.store: Store | None = None
+        try:
+            self.store = _open(root)
+        except (OSError, CastoreError) as error:
+            self.warn_memory(error)
+
+    def write(self, act: Callable[[Store], object]) -> bool:
+        """Do something with the store; False, with one warning, where it cannot be written.
+
+        Raises:
+            MalformedError: What was to be stored is not storable: no fault of the root.
+        """
+        if self.store is None:
+            return False
+        try:
+            act(self.store)
+        except MalformedError:
+            raise
+        except (OSError, CastoreError) as error:
+            self.warn_memory(error)
+            return False
+        return True
+
+    def read(self, act: Callable[[Store], _T], default: _T) -> _T:
+        """Return what `act` finds in the store; the default, with one warning, where it cannot."""
+        if self.store is None:
+            return default
+        try:
+            return act(self.store)
+        except (OSError, CastoreError) as error:
+            self.warn_once("read", f"configurations cannot be read: {error}")
+            return default
+
+    def warn_memory(self, error: Exception) -> None:
+        """Say, once, that configurations stay in memory."""
+        self.warn_once("memory", f"configurations are kept in memory: {error}")
+
+    def warn_once(self, about: str, message: str) -> None:
+        """Log a warning, once for each thing it is about."""
+        if about not in self._warned:
+            self._warned.add(about)
+            _log.warning("%s: %s", self.root or "no home folder", message)
+
+
+_shared: dict[str, Backing] = {}
+
+
+def shared(root: str) -> Backing:
+    """Return the backing of a root, the same for all who ask in this process."""
+    key = os.path.realpath(root) if root else root
+    found = _shared.get(key)
+    # Two threads may both open it: a store holds nothing open, and one of the two is kept.
+    return found if found is not None else _shared.setdefault(key, Backing(key))
+
+
+def default_folder() -> str:
+    """Return the folder of the default store; empty where there is no home to put it."""
+    root = default_root()
+    # Nobody knows the home: a folder that is called `~` is not it.
+    return "" if root.startswith("~") else root
+
+
+def _open(root: str) -> Store:
+    if not root:
+        raise StoreNotFoundError("~", "there is no home folder; name a store in CASTORE_DIR")
+    try:
+        return open_store(root)
+    except StoreNotFoundError:
+        # Another process may have made it, and put something into it, while we looked.
+        if not os.path.lexists(os.path.join(root, layout.FORMAT)):
+            raise
+        return open_store(root)
