@@ -37,12 +37,16 @@ class FileLock:
     def __init__(self, full: str, fd: int) -> None:
         self._full = full
         self._fd = fd
+        self._process = os.getpid()
 
     def release(self, *, remove: bool = False) -> None:
         """Let go; with `remove`, delete the lock file first, while it is still held."""
         if self._fd < 0:
             return
         fd, self._fd = self._fd, -1
+        if self._process != os.getpid():
+            os.close(fd)  # a forked child has but a copy: the lock stays its parent's
+            return
         try:
             if remove and _is_named(fd, self._full):
                 with contextlib.suppress(FileNotFoundError):

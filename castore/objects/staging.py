@@ -11,6 +11,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from castore.format import frame, layout
+from castore.format.canonical import object_id
 from castore.objects.loose import folder_of, read_frame
 
 if TYPE_CHECKING:
@@ -56,13 +57,30 @@ class Staging:
     def publish(self) -> None:
         """Make everything visible, and durable where that is wanted."""
         if self._scope is not None:
-            adopted = [layout.object_path(oid) for oid in self._adopted]
-            self._scope.sync_files([*self._staged.values(), *adopted])
+            self._sync(self._scope)
         touched = {folder_of(oid) for oid in (*self._staged, *self._adopted)}
         for oid in list(self._staged):
             self._loose.publish(self._staged.pop(oid), oid)
         if self._scope is not None:
             self._scope.sync_folders(sorted(touched))
+
+    def _sync(self, scope: SyncScope) -> None:
+        try:
+            scope.sync_files(self._paths())
+        except FileNotFoundError:
+            self._stage_what_gc_holds()
+            scope.sync_files(self._paths())
+
+    def _paths(self) -> list[str]:
+        return [*self._staged.values(), *(layout.object_path(oid) for oid in self._adopted)]
+
+    def _stage_what_gc_holds(self) -> None:
+        """Write adopted objects anew that a gc has moved, though it will put them back."""
+        for oid in [oid for oid in self._adopted if not self._loose.has(oid)]:
+            content = read_frame(self._fs, layout.trash_path(oid), oid)
+            if content is not None and object_id(content) == oid:
+                self._adopted.discard(oid)
+                self._staged[oid] = self._loose.stage(frame.compress(content), durable=False)
 
     def discard(self) -> None:
         """Remove what was staged and not published."""

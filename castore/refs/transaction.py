@@ -91,6 +91,16 @@ class _Planned:
     is_damaged: bool = False
 
 
+def is_allowed(update: Update, now: ObjectId | None) -> bool:
+    """Tell whether an update may go ahead where its ref names `now`."""
+    if update.expected is PreviousValue.MUST_NOT_EXIST:
+        return now is None
+    if update.expected is PreviousValue.ANY:
+        replaces = update.on_conflict == "replace" or update.new is None
+        return now is None or now == update.new or replaces
+    return now == update.expected
+
+
 class RefWriter:
     """Changes the loose refs of one store.
 
@@ -127,6 +137,14 @@ class RefWriter:
             RefConflictError: The update would not go ahead.
         """
         return self._plan(update).result
+
+    def current(self, name: RefName) -> ObjectId | None:
+        """Return what a loose ref names; None for none, a tombstone, or damage."""
+        try:
+            found = reading.read(self._fs, name)
+        except CorruptRefError:
+            return None
+        return None if isinstance(found, NoObject) else found
 
     def apply(self, updates: Sequence[Update]) -> list[ObjectId | None]:
         """Change refs, and return what each names now.
@@ -173,16 +191,11 @@ class RefWriter:
             RefConflictError: It may not be changed.
         """
         old = None if isinstance(current, NoObject) else current
-        if update.expected is PreviousValue.MUST_NOT_EXIST:
-            allowed = old is None
-        elif update.expected is PreviousValue.ANY:
-            replaces = update.on_conflict == "replace" or update.new is None
-            allowed = old is None or old == update.new or replaces
-        else:
+        seen = old
+        if isinstance(update.expected, ObjectId) and current is NoObject.ABSENT:
             # The caller expects what he was shown, which may have come from below.
-            seen = self._below(update.name) if current is NoObject.ABSENT else old
-            allowed = seen == update.expected
-        if allowed or (old is not None and not self._is_sound(old)):
+            seen = self._below(update.name)
+        if is_allowed(update, seen) or (old is not None and not self._is_sound(old)):
             return True
         if update.on_conflict == "keep" and old is not None:
             return False

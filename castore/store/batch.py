@@ -8,11 +8,14 @@ and are checked once more.
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from castore.errors import RefConflictError
 from castore.format.ref import NO_OBJECT
 from castore.objects.staging import Staging
+from castore.refs.transaction import PreviousValue, is_allowed
 
 if TYPE_CHECKING:
     from castore.format.ref import RefName
@@ -39,6 +42,11 @@ class Batch:
         self.objects = Staging(fs, loose, self._scope)
         self._refs = refs
         self._updates: dict[RefName, Update] = {}
+        self._process = os.getpid()
+
+    def is_mine(self) -> bool:
+        """Tell whether this process made the batch: a forked child has but a copy of it."""
+        return os.getpid() == self._process
 
     def update_ref(self, update: Update) -> ObjectId | None:
         """Hold a ref update back, and return what the ref will name.
@@ -48,16 +56,28 @@ class Batch:
                 sets it to.
         """
         earlier = self._updates.get(update.name)
-        if earlier is not None and update.on_conflict != "replace":
-            if update.on_conflict == "keep" or earlier.new == update.new:
-                return earlier.new
-            raise RefConflictError(
-                str(update.name), earlier.new or NO_OBJECT, update.new or NO_OBJECT
-            )
+        if earlier is not None:
+            if not is_allowed(update, earlier.new):
+                if update.on_conflict == "keep" and earlier.new is not None:
+                    return earlier.new
+                raise RefConflictError(
+                    str(update.name), earlier.new or NO_OBJECT, update.new or NO_OBJECT
+                )
+            update = self._merged(earlier, update)
         result = self._refs.check(update)
         if result == update.new:
             self._updates[update.name] = update
         return result
+
+    def _merged(self, earlier: Update, later: Update) -> Update:
+        """Return one update that does both, on the condition that the earlier one made."""
+        on_conflict, expected = later.on_conflict, earlier.expected
+        if expected is PreviousValue.ANY and not _is_unconditional(later):
+            if _is_unconditional(earlier):
+                on_conflict = "replace"
+            else:
+                expected = self._refs.current(later.name) or PreviousValue.MUST_NOT_EXIST
+        return replace(later, on_conflict=on_conflict, expected=expected)
 
     def pending(self, name: RefName) -> Update | None:
         """Return the update that this batch holds back for a ref."""
@@ -70,12 +90,21 @@ class Batch:
             RefConflictError: Another writer was quicker with one of the refs; the objects are
                 there, and no ref was changed.
         """
+        if not self.is_mine():
+            return
         self.objects.publish()
         if self._updates:
             self._refs.apply(list(self._updates.values()))
 
     def close(self) -> None:
         """Remove what was not published."""
-        self.objects.discard()
+        if self.is_mine():
+            self.objects.discard()
         if self._scope is not None:
             self._scope.close()
+
+
+def _is_unconditional(update: Update) -> bool:
+    return update.expected is PreviousValue.ANY and (
+        update.on_conflict == "replace" or update.new is None
+    )

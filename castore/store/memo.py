@@ -28,6 +28,7 @@ from castore.errors import (
     ObjectNotFoundError,
 )
 from castore.refs import reading
+from castore.refs.reading import NoObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -127,10 +128,13 @@ class RefMemo(Generic[_Made]):
         return made
 
     def _target(self, name: RefName) -> ObjectId | None:
-        with contextlib.suppress(CorruptRefError):
+        try:
             found = reading.read(self._store.fs, name)
-            if not isinstance(found, reading.NoObject):
-                return found
+        except CorruptRefError:
+            found = NoObject.ABSENT
+        if not isinstance(found, NoObject):
+            return found
+        # The store warns of damage, and knows what lies below its own refs.
         ref = self._store.get_ref(name.namespace, name.topology, name.kernel)
         return None if ref is None else ref.object
 

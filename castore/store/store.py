@@ -397,7 +397,8 @@ class Store:
     # What the above is made of.
 
     def _batch(self) -> Batch | None:
-        return getattr(self._thread, "batch", None)
+        batch: Batch | None = getattr(self._thread, "batch", None)
+        return batch if batch is not None and batch.is_mine() else None
 
     def _check_writable(self) -> None:
         if self._read_only:

@@ -193,16 +193,20 @@ def large_batch(store: Store) -> Iterator[Promise]:
     yield from _batch(store, 18)
 
 
+def kernel_of(value: dict[str, Value]) -> str:
+    return f"k{value['number']!r}"
+
+
 def _batch(store: Store, count: int) -> Iterator[Promise]:
     values = [manifest(number) for number in range(100, 100 + count)]
     with store.batch():
         for value in values:
-            store.record("tuning", FOREIGN_TOPOLOGY, f"k{value['number']}", value)
+            store.record("tuning", FOREIGN_TOPOLOGY, kernel_of(value), value)
         store.record("tuning", FOREIGN_TOPOLOGY, KERNEL, NEW, on_conflict="replace")
     yield holds(*values)
     yield names_it(NEW)
     for value in values:
-        yield names_it(value, kernel=f"k{value['number']}")
+        yield names_it(value, kernel=kernel_of(value))
 
 
 def batch_over_what_is_there(store: Store) -> Iterator[Promise]:
