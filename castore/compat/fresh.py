@@ -12,7 +12,7 @@ import copy
 import dataclasses
 from argparse import Namespace
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,7 +23,33 @@ _Needed: TypeAlias = "tuple[tuple[_K, Callable[[], object]], ...]"
 _SHARED = (bool, int, float, str, bytes, type(None), Enum)
 
 
-def fresh(value: _T) -> Callable[[], _T]:
+class Fresh(Generic[_T]):
+    """Gives equal values that do not share anything that could be changed.
+
+    Args:
+        make: Makes such a value. It is called now, for whoever asks first, who is often the only
+            one; and once more when somebody asks again, for a value to copy from then on.
+    """
+
+    __slots__ = ("_copy", "_first", "_make")
+
+    def __init__(self, make: Callable[[], _T]) -> None:
+        self._make = make
+        self._first = [make()]
+        self._copy: Callable[[], _T] | None = None
+
+    def __call__(self) -> _T:
+        """Return a value that nobody else has."""
+        if self._copy is not None:
+            return self._copy()
+        try:
+            return self._first.pop()  # one of several threads gets it
+        except IndexError:
+            self._copy = copied = copier(self._make())
+            return copied()
+
+
+def copier(value: _T) -> Callable[[], _T]:
     """Return a function that returns an equal value, independent of `value`, at each call."""
     return cast("Callable[[], _T] | None", _copier(value)) or (lambda: value)
 

@@ -66,6 +66,14 @@ def class_in(
 
     Of several, it is the one with this qualified name.
     """
+    try:
+        return _class_in(hint, is_wanted, name)
+    except TypeError:  # an annotation that cannot be hashed
+        return _class_in.__wrapped__(hint, is_wanted, name)
+
+
+@lru_cache(maxsize=1024)
+def _class_in(hint: Hint, is_wanted: Callable[[object], bool], name: object) -> type[Any] | None:
     found = [
         cast("type", kind) for arm in arms(hint) if is_wanted(kind := typing.get_origin(arm) or arm)
     ]
@@ -143,12 +151,21 @@ def build(kind: type[Any], values: dict[str, object]) -> object:
         TypeError: It has no such field, or one without a default is missing.
         Exception: Whatever its `__init__` raises.
     """
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    unknown = sorted(values.keys() - fields.keys())
+    taken, others = _field_names(cast("type", kind))
+    if taken.issuperset(values):
+        return kind(**values)
+    unknown = sorted(values.keys() - taken - others)
     if unknown:
         raise TypeError(f"{kind.__qualname__} has no field {', '.join(unknown)}")
-    made = kind(**{name: each for name, each in values.items() if fields[name].init})
-    for name, each in values.items():
-        if not fields[name].init:
-            object.__setattr__(made, name, each)
+    made = kind(**{name: each for name, each in values.items() if name in taken})
+    for name in others & values.keys():
+        object.__setattr__(made, name, values[name])
     return made
+
+
+@lru_cache(maxsize=256)
+def _field_names(kind: type) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the fields that a dataclass's `__init__` takes, and the others."""
+    fields = dataclasses.fields(cast("type[Record]", kind))
+    taken = frozenset(field.name for field in fields if field.init)
+    return taken, frozenset(field.name for field in fields) - taken

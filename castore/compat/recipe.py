@@ -10,7 +10,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, cast
 
 from castore.compat import hints
-from castore.compat.fresh import fresh
+from castore.compat.fresh import Fresh
 from castore.compat.from_json import fit, fit_fields
 from castore.compat.tagged import is_tagged, record_fields, untag, untag_fields
 
@@ -36,33 +36,32 @@ def recipe(
         Exception: Whatever `cfg_type` raises for fields that do not fit; never the loader's.
     """
     if loader is not None:
-        load, raw = loader, fresh(_untyped(plain, encoding))
+        load, raw = loader, Fresh(lambda: _untyped(plain, encoding))
         return lambda: _shaped(load(raw()), cfg_type)
-    if hints.is_record(cfg_type):
-        kind = cast("type", cfg_type)
-        fields = _fields_for(kind, plain, encoding)
-        if fields is not None:
-            return fresh(hints.build(kind, fields))
-    value = fit(plain, cfg_type) if encoding == "json" else untag(plain, cfg_type)
-    if type(value) is not dict or cfg_type is None:
-        return fresh(_shaped(value, None))
-    copied = fresh(value)
-    cfg_type(**copied())
-    return lambda: cfg_type(**copied())
+    if cfg_type is None:
+        return Fresh(lambda: _shaped(_untyped(plain, encoding), None))
+    if hints.is_record(cfg_type) and type(plain) is dict:
+        kind, fields = cast("type", cfg_type), plain
+        return Fresh(lambda: _record(kind, fields, encoding))
+    value = Fresh(lambda: fit(plain, cfg_type) if encoding == "json" else untag(plain, cfg_type))
+    if type(value()) is not dict:
+        return value
+    _shaped(value(), cfg_type)
+    return lambda: _shaped(value(), cfg_type)
+
+
+def _record(kind: type, plain: dict[str, Value], encoding: Encoding) -> object:
+    """Return a dataclass, typed by its annotations; what is no map of fields stays as it is."""
+    if encoding == "json":
+        return hints.build(kind, fit_fields(plain, kind))
+    fields = record_fields(plain) if is_tagged(plain) else plain
+    if fields is None:
+        return _shaped(untag(plain, kind), kind)
+    return hints.build(kind, untag_fields(fields, kind))
 
 
 def _untyped(plain: Value, encoding: Encoding) -> object:
-    return plain if encoding == "json" else untag(plain)
-
-
-def _fields_for(cfg_type: type, plain: Value, encoding: Encoding) -> dict[str, object] | None:
-    """Return the fields of a dataclass, typed by its annotations; None if these are none."""
-    if type(plain) is not dict:
-        return None
-    if encoding == "json":
-        return fit_fields(plain, cfg_type)
-    fields = record_fields(plain) if is_tagged(plain) else plain
-    return None if fields is None else untag_fields(fields, cfg_type)
+    return fit(plain, None) if encoding == "json" else untag(plain)
 
 
 def _shaped(value: object, cfg_type: Callable[..., object] | None) -> object:

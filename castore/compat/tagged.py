@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _TUPLE, _DICT, _SET, _FROZENSET = "$tuple", "$dict", "$set", "$frozenset"
 _ENUM, _RECORD = "$enum", "$record"
+_ATOMS = frozenset({bool, int, float, str, bytes, type(None)})
 _SETS: dict[type, str] = {set: _SET, frozenset: _FROZENSET}
 
 
@@ -83,13 +84,20 @@ def untag(plain: Value, hint: Hint = None) -> object:
     if is_tagged(plain):
         ((name, body),) = plain.items()
         return _untag_tagged(name, body, hint)
-    return {key: untag(each, hints.of_value(hint)) for key, each in plain.items()}
+    value_hint = hints.of_value(hint) if hint is not None else None
+    return {
+        key: each if type(each) in _ATOMS else untag(each, value_hint)
+        for key, each in plain.items()
+    }
 
 
 def untag_fields(plain: dict[str, Value], kind: type) -> dict[str, object]:
     """Return the fields of a record of class `kind`, not yet made into one."""
     field_hints = hints.of_fields(kind)
-    return {name: untag(each, field_hints.get(name)) for name, each in plain.items()}
+    return {
+        name: each if type(each) in _ATOMS else untag(each, field_hints.get(name))
+        for name, each in plain.items()
+    }
 
 
 def is_tagged(plain: dict[str, Value]) -> bool:
@@ -185,7 +193,10 @@ def _untag_record(body: Value, hint: Hint) -> object:
     class_name, fields = _parts(body, 2, _RECORD)
     kind = hints.class_in(hint, hints.is_record, class_name)
     if kind is None:
-        return {name: untag(each) for name, each in _fields(fields).items()}
+        return {
+            name: each if type(each) in _ATOMS else untag(each)
+            for name, each in _fields(fields).items()
+        }
     return hints.build(kind, untag_fields(_fields(fields), kind))
 
 
