@@ -11,6 +11,7 @@ from castore.cli.parser import Help
 from castore.cli.status import ExitStatus
 from castore.cli.tagged import from_json
 from castore.errors import MalformedError
+from castore.format.canonical import encode, unpack
 from castore.format.value import CONTENT_BYTES_MAX, shown
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Store the value."""
     data = _input(args.file)
     value = _from_msgpack(data) if args.format == "msgpack" else from_json(_text(data))
+    encode(value)  # what is refused is refused before a store is made
     with stores.to_fill(args) as store:
         oid = store.put(value)
     if output.as_json:
@@ -80,8 +82,6 @@ def _text(data: bytes) -> str:
 
 def _from_msgpack(data: bytes) -> Value:
     import msgpack  # noqa: PLC0415 - only this format needs it
-
-    from castore.format.canonical import unpack  # noqa: PLC0415 - as above
 
     value = unpack(data)  # knows the types and the limits, and takes the last of equal keys
     msgpack.unpackb(data, ext_hook=lambda *_: None, object_pairs_hook=_refuse_equal_keys)

@@ -1,0 +1,196 @@
+"""tune, why and topology."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import castore
+from castore.tuning import (
+    DeviceUnavailableError,
+    Found,
+    Tolerance,
+    TuneResult,
+    find,
+    kernels,
+    machine,
+    topology,
+)
+from castore.tuning.kernels import affine_f32, matmul_f32
+
+from .conftest import TOPOLOGY, Run
+
+_SMALL = ("--candidates", "2", "--samples", "1", "--finalists", "1", "--finalist-samples", "2")
+
+
+@pytest.fixture
+def small_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = (affine_f32.sized(n=4096), matmul_f32.sized(k=32, m=32, n=32))
+    monkeypatch.setattr(kernels, "BUILT_IN", small)
+
+
+@pytest.mark.usefixtures("small_kernels")
+def test_tune_all_stores_results_and_does_nothing_the_second_time(run: Run, tmp_path: Path) -> None:
+    first = run("tune", "--all", "--device", "numpy", *_SMALL)
+    assert first.status == 0
+    header, *rows, last = first.out.splitlines()
+    assert header.split() == [
+        "KERNEL",
+        "DEVICE",
+        "WINNER",
+        "MEDIAN",
+        "VS",
+        "DEFAULT",
+        "VS",
+        "WORST",
+        "OBJECT",
+    ]
+    assert [row.split()[0] for row in rows] == ["affine_f32[n=4096]", "matmul_f32[k=32,m=32,n=32]"]
+    assert all(row.endswith("measured") for row in rows)
+    assert last == "tuned 2 kernels"
+    assert "affine_f32[n=4096]: round 1: 2 candidates" in first.err
+    second = run("tune", "--all", "--device", "numpy")
+    assert second.status == 0
+    assert second.out.startswith("nothing was tuned: every result is stored already and applies\n")
+    assert second.out.count("stored\n") == 2
+    assert second.err == ""
+    assert run("fsck").status == 0
+
+
+@pytest.mark.usefixtures("small_kernels")
+def test_tune_forced_measures_again_and_can_be_undone(run: Run) -> None:
+    [first] = run("tune", "affine_f32", "--device", "numpy", "--json", *_SMALL).document
+    assert not first["was_stored"]
+    [again] = run("tune", "affine_f32", "--device", "numpy", "--json", "--force", *_SMALL).document
+    assert not again["was_stored"]
+    assert again["object"] != first["object"]
+    assert run("restore", "affine_f32").status == 0
+    [kept] = run("tune", "affine_f32", "--device", "numpy", "--json").document
+    assert (kept["object"], kept["was_stored"]) == (first["object"], True)
+
+
+@pytest.mark.usefixtures("small_kernels")
+def test_one_kernel_without_an_acceptable_candidate_costs_the_others_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, matmul = kernels.BUILT_IN
+    impossible = dataclasses.replace(affine_f32.sized(n=64), tolerance=Tolerance(0.0, 0.0))
+    monkeypatch.setattr(kernels, "BUILT_IN", (impossible, matmul))
+    ended = run("tune", "--all", "--device", "numpy", *_SMALL)
+    assert ended.status == 8
+    assert "castore: affine_f32[n=64]: none of 2 candidates is acceptable" in ended.err
+    assert "affine_f32[n=64]: rejected block=" in ended.err
+    assert "tuned 1 kernel\n" in ended.out
+    assert [ref["kernel"] for ref in run("ls", "--namespace", "tuning", "--json").document] == [
+        matmul.text
+    ]
+
+
+@pytest.mark.usefixtures("small_kernels")
+def test_auto_says_in_one_line_why_it_uses_numpy(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = machine.topology
+
+    def without_adapter(device: str = "auto") -> object:
+        if device == "wgpu":
+            raise DeviceUnavailableError("wgpu", "no adapter was found")
+        return real(device)
+
+    monkeypatch.setattr(machine, "topology", without_adapter)
+    ended = run("tune", "affine_f32", *_SMALL)
+    assert ended.status == 0
+    told = "castore: using numpy: device wgpu cannot be used: no adapter was found\n"
+    assert ended.err.startswith(told)
+    assert " numpy " in ended.out
+
+
+@pytest.mark.parametrize("arguments", [[], ["--all", "affine_f32"]])
+def test_tune_wants_kernels_or_all(run: Run, arguments: list[str], tmp_path: Path) -> None:
+    ended = run("tune", *arguments)
+    assert ended.status == 2
+    assert "affine_f32, matmul_f32" in ended.err
+    assert not (tmp_path / "store").exists()
+
+
+def test_tune_of_an_unknown_kernel_names_those_that_there_are(run: Run) -> None:
+    ended = run("tune", "softmax")
+    assert ended.status == 3
+    assert "affine_f32, matmul_f32" in ended.err
+
+
+def test_a_device_that_is_not_there_has_its_status(tmp_path: Path) -> None:
+    hidden = "import sys; sys.modules['wgpu'] = None\n"
+    (tmp_path / "sitecustomize.py").write_text(hidden)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-m", "castore", "topology", "--device", "wgpu"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 9
+    assert ended.stderr.startswith("castore: device wgpu cannot be used")
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.usefixtures("small_kernels")
+def test_why_tells_what_applies_and_which_fields_differ(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("init")
+    never = run("why", "affine_f32", "--device", "numpy")
+    assert never.status == 3
+    assert "has not been tuned; run: castore tune affine_f32" in never.out
+    run("tune", "affine_f32", "--device", "numpy", *_SMALL)
+    applies = run("why", "affine_f32", "--device", "numpy")
+    assert applies.status == 0
+    assert "was tuned on this topology" in applies.out
+    found = run("why", "affine_f32", "--device", "numpy", "--json").document
+    assert found["found"]["is_exact"] is True
+    affine, matmul = kernels.BUILT_IN
+    stricter = dataclasses.replace(affine, tolerance=Tolerance(1e-7, 1e-7), semantic_version=2)
+    monkeypatch.setattr(kernels, "BUILT_IN", (stricter, matmul))
+    differs = run("why", "affine_f32", "--device", "numpy")
+    assert differs.status == 3
+    assert "differs: semantic_version\ndiffers: tolerance\n" in differs.out
+
+
+def test_why_lists_other_topologies_that_know_the_kernel(tuned: TuneResult, run: Run) -> None:
+    ended = run("why", "affine_f32", "--device", "numpy")
+    assert ended.status == 3
+    assert "tuned on another topology, which differs in topology.silicon" in ended.out
+    assert tuned.topology[:12] in ended.out.partition("also stored:")[2]
+    document = run("why", "affine_f32", "--device", "numpy", "--json").document
+    assert document["found"] is None
+    assert "topology.silicon.cpu_model" in document["fields"]
+    assert [each["object"] for each in document["others"]] == [tuned.object]
+
+
+def test_topology_prints_the_manifest_whose_id_it_tells(run: Run) -> None:
+    document = run("topology", "--device", "numpy", "--json").document
+    manifest = document["manifest"]
+    assert castore.object_id(castore.encode(manifest)) == document["topology"]
+    told = run("topology", "--device", "numpy").out
+    assert told.startswith(f"topology {document['topology']}\nsilicon:\n")
+    assert "backend: numpy" in told
+
+
+def test_topology_lists_those_that_the_store_knows(tuned: TuneResult, run: Run) -> None:
+    lines = run("topology", "--list").out.splitlines()
+    assert lines[1].split() == [tuned.topology[:12], "Recorded", "CPU", "numpy", "-"]
+    assert run("topology", "--list", "--json").document == [
+        {"topology": tuned.topology, "manifest": TOPOLOGY}
+    ]
+
+
+def test_a_result_of_the_command_is_found_by_a_library(
+    run: Run, tmp_path: Path, small_kernels: None
+) -> None:
+    run("tune", "affine_f32", "--device", "numpy", *_SMALL)
+    kernel = kernels.by_id("affine_f32")
+    with castore.open(tmp_path / "store", read_only=True) as store:
+        found = find(store, kernel, topology=topology("numpy"))
+    assert isinstance(found, Found)
