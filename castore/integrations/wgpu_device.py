@@ -21,7 +21,7 @@ from castore.errors import MalformedError
 from castore.format.value import Value
 from castore.tuning.device import Clock
 from castore.tuning.errors import DeviceUnavailableError
-from castore.tuning.host import cpu_silicon, device_name, runtime_software
+from castore.tuning.host import cpu_silicon, device_name, operating_system
 from castore.tuning.limits import violation
 from castore.tuning.oracle import poison
 from castore.tuning.program import GUARD_BYTES, ArraySpec, Program, WgslProgram
@@ -40,6 +40,7 @@ _USAGE = wgpu.BufferUsage
 
 _CALIBRATION_NS = 20_000_000
 _CALIBRATION_DISPATCHES_MAX = 2**14
+_CALIBRATIONS = 5
 _AGREEMENT = 0.15
 """How far calibrations may lie apart, and from one nanosecond to count as one."""
 
@@ -156,7 +157,7 @@ class WgpuDevice:
             "features": [str(name) for name in sorted(self._adapter.features)],
             "limits": dict[str, Value](sorted(self._limits.items())),
         }
-        return manifest(silicon, {**software, **runtime_software()})
+        return manifest(silicon, {**software, **operating_system()})
 
     def load(
         self, inputs: Mapping[str, NDArray[Any]], output: ArraySpec, clock: Clock | None
@@ -241,7 +242,7 @@ class WgpuDevice:
             dispatches *= 2
         readings = [
             (self._timer.time(work, dispatches), self._timer.time(work, 3 * dispatches))
-            for _ in range(3)
+            for _ in range(_CALIBRATIONS)
         ]
         return clock_from(readings)
 
@@ -250,10 +251,12 @@ def clock_from(readings: list[tuple[tuple[int, int], tuple[int, int]]]) -> Clock
     """Return the clock that pairs of measurements speak for.
 
     A tick's length is the slope between a short and a long run, which leaves out what
-    submission and reading cost.
+    submission and reading cost. Of the slopes, the least and the greatest are left out, as
+    another process may get in the way once; the others must agree.
 
     Args:
-        readings: For each pair, (ticks, nanoseconds) of the short run and of the long one.
+        readings: For each of at least three pairs, (ticks, nanoseconds) of the short run and
+            of the long one.
     """
     slopes = []
     for (short_ticks, short_ns), (long_ticks, long_ns) in readings:
@@ -262,7 +265,7 @@ def clock_from(readings: list[tuple[tuple[int, int], tuple[int, int]]]) -> Clock
             return Clock(COMPLETION_CLOCK)
         slopes.append(elapsed_ns / ticks)
     tick_ns = median(slopes)
-    if any(abs(slope / tick_ns - 1) > _AGREEMENT for slope in slopes):
+    if any(abs(slope / tick_ns - 1) > _AGREEMENT for slope in sorted(slopes)[1:-1]):
         return Clock(COMPLETION_CLOCK)
     return Clock(GPU_TIMESTAMP, 1.0 if abs(tick_ns - 1) <= _AGREEMENT else tick_ns)
 

@@ -46,17 +46,12 @@ def cpu_silicon() -> dict[str, Value]:
     return _known(facts)
 
 
-def runtime_software() -> dict[str, Value]:
-    """Return the operating system and the Python that runs here."""
+def operating_system() -> dict[str, Value]:
+    """Return the operating system's name and release, as far as they are known."""
     release = re.match(r"\d+\.\d+", platform.release())
-    return _known(
-        {
-            "os": platform.system(),
-            # Major and minor only: distributions raise the rest every few weeks.
-            "os_release": release.group() if release else "",
-            "python": f"{platform.python_implementation()} {platform.python_version()}",
-        }
-    )
+    # Major and minor only: distributions raise the rest every few weeks.
+    os_release = release.group() if release else ""
+    return _known({"os": platform.system(), "os_release": os_release})
 
 
 def usable_cores() -> int:

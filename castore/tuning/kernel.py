@@ -85,7 +85,7 @@ class Kernel:
     Attributes:
         id: Its name, such as `matmul_f32`.
         semantic_version: Raised when what is computed changes.
-        sizes: The problem's sizes by name, such as `{"m": 256, "n": 256, "k": 256}`.
+        sizes: The problem's sizes by name, such as `{"m": 192, "n": 192, "k": 192}`.
         signature: From the sizes to the arrays.
         make_inputs: From the sizes and a seed to the input arrays by name.
         oracle: From the inputs to the expected output, shape as the signature says, float64.

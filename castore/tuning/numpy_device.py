@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from castore.errors import MalformedError
 from castore.tuning.device import Clock
-from castore.tuning.host import cpu_silicon, runtime_software, usable_cores
+from castore.tuning.host import cpu_silicon, operating_system, usable_cores
 from castore.tuning.oracle import poison
 from castore.tuning.program import GUARD_BYTES, ArraySpec, Program, PythonProgram
 from castore.tuning.python_source import resolved
@@ -60,8 +61,12 @@ class NumpyDevice:
 
     def topology(self) -> dict[str, Value]:
         """Return the CPU, and numpy with its BLAS and threads."""
-        software: dict[str, Value] = {"backend": "numpy", "numpy": np.__version__}
-        return manifest(cpu_silicon(), {**software, **_blas(), **runtime_software()})
+        software: dict[str, Value] = {
+            "backend": "numpy",
+            "numpy": np.__version__,
+            "python": f"{platform.python_implementation()} {platform.python_version()}",
+        }
+        return manifest(cpu_silicon(), {**software, **_blas(), **operating_system()})
 
     def load(
         self, inputs: Mapping[str, NDArray[Any]], output: ArraySpec, clock: Clock | None

@@ -100,22 +100,38 @@ def _digest(source: str, name: str) -> str:
         current = wanted.pop()
         if current in texts or current not in definitions:
             continue
-        node = definitions[current]
-        texts[current] = ast.get_source_segment(source, node) or ""
-        wanted += [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
-    tokens = "\x1e".join(_tokens(texts[current]) for current in sorted(texts))
+        nodes = definitions[current]
+        texts[current] = "\x1d".join(_tokens(_segment(source, node)) for node in nodes)
+        parts = (part for node in nodes for part in ast.walk(node))
+        wanted += [part.id for part in parts if isinstance(part, ast.Name)]
+    tokens = "\x1e".join(texts[current] for current in sorted(texts))
     return blake3(f"{name}\x1e{tokens}".encode()).hexdigest()
 
 
-def _definitions(source: str) -> dict[str, ast.stmt]:
-    found: dict[str, ast.stmt] = {}
-    for node in ast.parse(source).body:
-        match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                found[name] = node
-            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-                found[name] = node
+def _definitions(source: str) -> dict[str, list[ast.stmt]]:
+    """Return the statements at the top level that give each name its meaning."""
+    found: dict[str, list[ast.stmt]] = {}
+    for statement in ast.parse(source).body:
+        for name in _bound(statement):
+            found.setdefault(name, []).append(statement)
     return found
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    match statement:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+            return {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
+    stored = (part for part in ast.walk(statement) if isinstance(part, ast.Name))
+    return {part.id for part in stored if isinstance(part.ctx, ast.Store)}
+
+
+def _segment(source: str, node: ast.stmt) -> str:
+    # Decorators stand before what Python calls the start of a function.
+    decorators = getattr(node, "decorator_list", [])
+    segments = [ast.get_source_segment(source, part) or "" for part in (*decorators, node)]
+    return "\n".join(segments)
 
 
 def _tokens(source: str) -> str:

@@ -113,12 +113,10 @@ class Applicability:
 
     def differs_in(self, other: Applicability) -> tuple[str, ...]:
         """Return the names of the fields that differ."""
+        one, two = self.to_value(), other.to_value()
         names = [field.name for field in dataclasses.fields(self)]
-        return tuple(
-            name
-            for name in names
-            if encode(self.to_value()[name]) != encode(other.to_value()[name])
-        )
+        # By bytes: True and 1 are equal in Python, and NaN is not equal to itself.
+        return tuple(name for name in names if encode(one[name]) != encode(two[name]))
 
     def to_value(self) -> dict[str, Value]:
         """Return the plain form, with the policy's digest beside the policy."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from castore.errors import MalformedError
+from castore.errors import MalformedError, ReadOnlyStoreError
 from castore.format.canonical import encode, object_id
 from castore.tuning.errors import DeviceUnavailableError, NothingAcceptableError
 from castore.tuning.events import Event, Finished
@@ -128,6 +128,7 @@ def tune(  # noqa: PLR0913 - each is one named knob of the search's effort
         NothingAcceptableError: Every candidate failed; nothing was stored.
         DeviceUnavailableError: There is no such device here, or it does not run this kernel.
         MalformedError: A number is out of its range, or the kernel contradicts itself.
+        ReadOnlyStoreError: There is something to measure, and nowhere to store it.
     """
     effort = Effort(candidates_max, samples, finalists, finalist_samples, float(time_limit_s))
     _check(effort, seed)
@@ -142,6 +143,9 @@ def tune(  # noqa: PLR0913 - each is one named knob of the search's effort
             return TuneResult(
                 kernel.text, on.name, found.manifest, found.object, topology_id, was_stored=True
             )
+    if store.read_only:
+        # Found out now, not after minutes of measuring.
+        raise ReadOnlyStoreError(str(store.root), store.read_only)
     run = _searched(kernel, on, topology, effort, seed, progress or _ignore)
     stored = store_run(store, topology, run, reason="tuned again" if force else "tuned")
     manifest = TuningManifest.from_value(store.get(stored))

@@ -168,9 +168,8 @@ def _local_device(name: str) -> LocalDevice:
         try:
             made: Any = entry.load()()
         except ImportError as error:
-            raise DeviceUnavailableError(
-                name, f"{error}; try: pip install 'castore[{name}]'"
-            ) from error
+            hint = "; try: pip install 'castore[wgpu]'" if name == "wgpu" else ""
+            raise DeviceUnavailableError(name, f"{error}{hint}") from error
         return made  # type: ignore[no-any-return]  # entry points carry no types
     raise DeviceUnavailableError(name, f"no entry point of that name in {ENTRY_POINT_GROUP}")
 

@@ -335,6 +335,18 @@ def test_the_worst_comparison_is_what_the_manifest_reports(
     assert TuningManifest.from_value(store.get(result.object)).winner.report == report
 
 
+def test_a_read_only_store_is_refused_before_anything_is_measured(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    device = replay(topology, m0=times(1))
+    with (
+        castore.open(store.root, read_only=True) as reading,
+        pytest.raises(castore.ReadOnlyStoreError),
+    ):
+        tune(reading, double(0), device=device)
+    assert device.asked == []
+
+
 @pytest.mark.parametrize(
     "bad",
     [

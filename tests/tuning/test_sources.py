@@ -12,9 +12,11 @@ from castore.tuning import PythonImplementation, ScheduleSpace, WgslImplementati
 
 SPACE = ScheduleSpace((), {})
 SOURCE = """
-import numpy as np
+import functools
+import math as np
 
 SCALE = 2
+LOW, HIGH = 0, 3
 
 
 def helper(x):
@@ -25,7 +27,13 @@ def unrelated(x):
     return x - 1
 
 
+@functools.cache
+def shape(n):
+    return np.floor(n)
+
+
 def kernel(inputs, output, sizes, schedule):
+    shape(LOW)
     for at in range(3):
         output[at] = helper(inputs["x"][at])
 """
@@ -68,6 +76,10 @@ def test_the_same_tokens_elsewhere_are_the_same_source(
         ("range(3)", "range(4)"),
         ("x * SCALE", "x + SCALE"),
         ("SCALE = 2", "SCALE = 3"),
+        ("LOW, HIGH = 0", "LOW, HIGH = 1"),
+        ("import math as np", "import cmath as np"),
+        ("@functools.cache", "@functools.lru_cache"),
+        ("SCALE = 2", "SCALE = 2\nif HIGH:\n    SCALE = 4"),
         ('["x"]', '["y"]'),
         ("        output[at]", "        pass\n    output[at]"),
     ],
@@ -123,8 +135,8 @@ def test_a_template_that_names_something_unknown_is_refused() -> None:
 
 
 def test_a_kernel_text_names_the_problem_with_sorted_sizes() -> None:
-    assert kernels.matmul_f32.text == "matmul_f32[k=256,m=256,n=256]"
-    assert kernels.matmul_f32.sized(k=8).text == "matmul_f32[k=8,m=256,n=256]"
+    assert kernels.matmul_f32.text == "matmul_f32[k=192,m=192,n=192]"
+    assert kernels.matmul_f32.sized(k=8).text == "matmul_f32[k=8,m=192,n=192]"
 
 
 @pytest.mark.parametrize("sizes", [{"q": 4}, {"m": 0}, {"m": -1}, {"m": 1.5}])
