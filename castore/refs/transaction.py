@@ -307,13 +307,13 @@ class RefWriter:
             self._fs.rename(path, f"{layout.QUARANTINE}/ref-{os.urandom(8).hex()}")
 
     def _make_folders(self, folder: str) -> None:
-        """Make a folder below one that is there, and each on the way, durably."""
-        parent = _folder(folder)
-        if parent:
-            self._make_folders(parent)
-        self._fs.make_folder(folder)
-        if self._durable:
-            self._fs.sync_folder(parent)
+        """Make a folder, and those on the way that are missing; they are synced in the end."""
+        try:
+            self._fs.make_folder(folder)
+        except FileNotFoundError:
+            self._make_folders(_folder(folder))
+            self._fs.make_folder(folder)
+        self._durable_folders.discard(folder)
 
 
 def _is_step(plan: _Planned) -> bool:
