@@ -61,6 +61,9 @@ def open_store(
     """
     if durability not in ("full", "none"):
         raise MalformedError("durability", f"expected full or none, got {durability!r}")
+    if path is not None and not os.fspath(path):
+        # An unset variable, most likely; it must not turn the current folder into a store.
+        raise MalformedError("path", "an empty path names no store")
     root = os.path.abspath(os.fspath(path) if path is not None else default_root())
     if not _has_format(root):
         if read_only or not create:
@@ -96,11 +99,13 @@ def create_store(root: str) -> None:
     """
     make_root(root)
     fs = PosixFileSystem(root)
+    # Asked first: where another process makes and fills the store meanwhile, `format` shows it.
+    has_objects = _has_objects(fs)
     names = {entry.name for entry in fs.list_folder("")}
     if layout.FORMAT in names:
         return
     strange = sorted(names - _SKELETON)
-    if strange or _has_objects(fs):
+    if strange or has_objects:
         found = strange[0] if strange else "objects without a format file"
         raise StoreNotFoundError(
             root, f"the folder is not empty ({found!r}); name an empty or missing one"

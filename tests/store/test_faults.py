@@ -82,13 +82,13 @@ def with_one_ref() -> Store:
 
 def count_of(work: Callable[[Store], None]) -> int:
     fs = FaultyFileSystem(with_one_ref().fs, fail_at=-1, error=OSError())
-    work(Store(fs))  # type: ignore[arg-type]  # it passes every call on
+    work(Store(fs))
     return len(fs.calls)
 
 
 def error_of(work: Callable[[Store], None], fs: FaultyFileSystem) -> OSError | CastoreError | None:
     try:
-        work(Store(fs))  # type: ignore[arg-type]  # it passes every call on
+        work(Store(fs))
     except (OSError, CastoreError) as error:
         return error
     return None
@@ -127,11 +127,11 @@ def test_a_sync_that_fails_once_fails_the_put_and_a_repetition_is_whole() -> Non
     """The kernel reports an error of writing once; the second fsync succeeds over lost data."""
     sound, disk = memory_store()
     names = FaultyFileSystem(copy_of(disk), fail_at=-1, error=OSError())
-    Store(names).put(A)  # type: ignore[arg-type]  # it passes every call on
+    Store(names).put(A)
     write = names.calls.index("write_new")
     fs = FaultyFileSystem(disk, fail_at=write, error=OSError(errno.EIO, "made up"))
     with pytest.raises(OSError, match="made up"):
-        Store(fs).put(A)  # type: ignore[arg-type]  # it passes every call on
+        Store(fs).put(A)
     assert not sound.has(id_of(A))
     sound.put(A)
     assert Store(disk.after_power_loss(unsynced="dropped", unsynced_names="dropped")).has(id_of(A))
