@@ -53,7 +53,5 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
         sys.stdout.buffer.write(encode(value))
     else:
-        output.line(to_json(value, indent=None)) if output.as_json else output.lines(
-            to_json(value).split("\n")
-        )
+        output.lines(to_json(value).split("\n"))
     return ExitStatus.DONE

@@ -44,6 +44,9 @@ def _told(error: Exception) -> int:
     if isinstance(error, CastoreError):
         _say(str(error))
         return error.exit_status
+    if isinstance(error, ModuleNotFoundError) and error.name and "castore" not in error.name:
+        _say(f"{error.name} is not installed; run: pip install 'castore[tune]'")
+        return ExitStatus.INCOMPLETE
     if isinstance(error, OSError):
         _say(_os_error_text(error))
     else:

@@ -32,7 +32,7 @@ MEANINGS = {
     ExitStatus.CONFLICT: "a ref names another object than the command allows",
     ExitStatus.UNUSABLE: "the store cannot be used so: unknown version, read-only or unsafe",
     ExitStatus.NOTHING_ACCEPTABLE: "tuning found no acceptable candidate",
-    ExitStatus.INCOMPLETE: "not all could be checked, or this machine lacks the device",
+    ExitStatus.INCOMPLETE: "not all could be checked, or this machine lacks a device or package",
     ExitStatus.INTERRUPTED: "interrupted with Ctrl-C",
     ExitStatus.READER_GONE: "the reader of the output went away, as with `| head`",
 }

@@ -28,7 +28,8 @@ Measure the schedules of kernels on this machine, each checked against an oracle
 and store the best with the evidence. A kernel whose stored result still applies
 is not measured again (--force does), so a second run ends at once. Candidates
 run in a process of their own under a time limit: one that hangs or crashes is
-rejected, and the search goes on.
+rejected, and the search goes on. Afterwards a table compares each winner with the
+default schedule and with the slowest that the oracle accepted.
 
 Other work on the machine makes timings worse, and a result tuned then is stored
 all the same: tune on a quiet machine. A result that is replaced stays in the log
@@ -39,7 +40,7 @@ of its ref; castore restore brings it back.
     meanings={
         ExitStatus.NOT_FOUND: "there is no such kernel",
         ExitStatus.NOTHING_ACCEPTABLE: "a kernel had no acceptable candidate; others were stored",
-        ExitStatus.INCOMPLETE: "there is no such device here",
+        ExitStatus.INCOMPLETE: "there is no such device here, or numpy is not installed",
     },
     statuses=(ExitStatus.LOCKED, ExitStatus.CONFLICT, ExitStatus.UNUSABLE),
 )

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+import castore
 from castore.cli.parser import COMMANDS, load
 from castore.cli.status import MEANINGS, ExitStatus
 
@@ -42,7 +43,7 @@ def test_without_a_command_the_help_goes_to_stderr(run: Run) -> None:
 
 
 def test_the_version_is_printed(run: Run) -> None:
-    assert run("--version").out == "castore 0.1.0\n"
+    assert run("--version").out == f"castore {castore.__version__}\n"
 
 
 _LIGHT = """

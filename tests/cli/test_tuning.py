@@ -120,20 +120,45 @@ def test_tune_of_an_unknown_kernel_names_those_that_there_are(run: Run) -> None:
     assert "affine_f32, matmul_f32" in ended.err
 
 
-def test_a_device_that_is_not_there_has_its_status(tmp_path: Path) -> None:
-    hidden = "import sys; sys.modules['wgpu'] = None\n"
-    (tmp_path / "sitecustomize.py").write_text(hidden)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    ended = subprocess.run(
-        [sys.executable, "-m", "castore", "topology", "--device", "wgpu"],
-        env=environment,
+def _without(package: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command where a package cannot be imported, workers included."""
+    (folder / "sitecustomize.py").write_text(f"import sys; sys.modules[{package!r}] = None\n")
+    return subprocess.run(
+        [sys.executable, "-m", "castore", *arguments],
+        env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_a_device_that_is_not_there_has_its_status(tmp_path: Path) -> None:
+    ended = _without("wgpu", tmp_path, "topology", "--device", "wgpu")
     assert ended.returncode == 9
     assert ended.stderr.startswith("castore: device wgpu cannot be used")
     assert ended.stderr.count("\n") == 1
+
+
+def test_without_numpy_tune_says_what_to_install(tmp_path: Path) -> None:
+    ended = _without("numpy", tmp_path, "tune", "affine_f32", "--device", "numpy")
+    assert ended.returncode == 9
+    assert "castore: numpy is not installed; run: pip install 'castore[tune]'\n" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_without_numpy_a_store_can_be_used(tmp_path: Path) -> None:
+    assert _without("numpy", tmp_path, "init").returncode == 0
+    assert _without("numpy", tmp_path, "fsck").returncode == 0
+
+
+@pytest.mark.adapter
+@pytest.mark.usefixtures("small_kernels")
+def test_tune_runs_wgsl_on_an_adapter(run: Run) -> None:
+    [result] = run("tune", "affine_f32", "--device", "wgpu", "--json", *_SMALL).document
+    assert result["device"] == "wgpu"
+    assert result["median_ns"] > 0
+    assert "workgroup_size=" in run("show", "affine_f32").out
+    assert run("why", "affine_f32", "--device", "wgpu").status == 0
 
 
 @pytest.mark.usefixtures("small_kernels")

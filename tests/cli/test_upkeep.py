@@ -1,10 +1,13 @@
 """init, fsck, gc, stats and pin."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
 import castore
+from castore.fs.posix import PosixFileSystem
+from castore.fs.protocol import Entry
 from castore.maintenance import gc
 from castore.store.store import Store
 
@@ -54,6 +57,24 @@ def test_fsck_names_damage_and_ends_with_4(store: Store, run: Run) -> None:
     assert ("error", "object-damaged", oid) in {
         (each["severity"], each["id"], each["subject"]) for each in findings
     }
+
+
+def test_fsck_that_cannot_read_everything_ends_with_9(
+    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.record("tuning", _FOREIGN, "gemm", 1)
+    real = PosixFileSystem.list_folder
+
+    def list_folder(fs: PosixFileSystem, path: str) -> list[Entry]:
+        if path == "objects/42":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(fs, path)
+
+    monkeypatch.setattr(PosixFileSystem, "list_folder", list_folder)
+    ended = run("fsck")
+    assert ended.status == 9
+    assert "objects/42" in ended.out
+    assert ended.out.endswith("not everything could be read\n")
 
 
 def test_a_warning_alone_is_no_damage(store: Store, run: Run, tmp_path: Path) -> None:
