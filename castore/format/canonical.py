@@ -36,10 +36,12 @@ _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 _NAN = float("nan")
 # Packed as they are. Integers still need their range checked, which msgpack does.
 _ATOMS = frozenset({str, int, bool, bytes, type(None)})
-# The ends of the headers that a timestamp (extension type -1 of 4, 8 or 12 bytes) may have.
-_TIMESTAMP_HEADS = (b"\xd6\xff", b"\xd7\xff", b"\x04\xff", b"\x08\xff", b"\x0c\xff")
+# msgpack's own buffer of 256 KiB is mapped and faulted in anew by every call; this one grows.
+_BUFFER_BYTES = 8192
+# What stands before the type (-1) of a timestamp of 4, 8 or 12 bytes: its header or its length.
+_BEFORE_TIMESTAMP = frozenset(b"\xd6\xd7\x04\x08\x0c")
+_TYPE_BYTES_TRIED_MAX = 16
 _NUMPY_ITEM_BYTES_MAX = 8
-_KEYS = frozenset({str})
 _ACCEPTED = "None, bool, int, float, str, bytes, list, dict, Link and WeakLink"
 
 
@@ -54,7 +56,8 @@ def encode(value: Value) -> bytes:
             field, such as `.knobs[2].name`, and `rule` the rule it breaks.
     """
     try:
-        content: bytes = msgpack.packb(_ordered(value, 0), strict_types=True)
+        packer = msgpack.Packer(strict_types=True, buf_size=_BUFFER_BYTES)
+        content: bytes = packer.pack(_ordered(value, 0))
     except (TypeError, OverflowError, UnicodeEncodeError, _RefusedError):
         refused = _explain(value, "", 0)
         if refused is None:
@@ -96,7 +99,7 @@ def unpack(content: bytes) -> Value:
     Raises:
         MalformedError: The bytes are not one msgpack value of those types, or hold too much.
     """
-    if len(content) > VALUES_MAX or _may_hold_timestamp(content):
+    if len(content) > VALUES_MAX:
         violation = first_violation(content, limits_only=True)
         if violation is not None:
             raise violation
@@ -105,6 +108,9 @@ def unpack(content: bytes) -> Value:
     except (ValueError, UnicodeDecodeError, MalformedError) as error:
         violation = first_violation(content)
         raise violation or MalformedError("byte 0", str(error), "CAN-1") from None
+    if _may_hold_timestamp(content) and _holds_timestamp(value):
+        violation = first_violation(content, limits_only=True)
+        raise violation or MalformedError("extension", "a timestamp", "CAN-7")
     return cast("Value", value)
 
 
@@ -117,23 +123,15 @@ class _RefusedError(Exception):
     """The quick pass met something that `_explain` will name."""
 
 
-def _ordered(value: Any, depth: int) -> Any:  # noqa: ANN401, C901, PLR0911 - one branch a type, on the hot path
-    """Return `value` as msgpack should pack it: keys sorted, links and NaN spelled.
-
-    Code points sort as their UTF-8 bytes do, so sorting strings is sorting keys (CAN-5).
-    """
+def _ordered(value: Any, depth: int) -> Any:  # noqa: ANN401, PLR0911 - one branch a type, on the hot path
+    """Return `value` as msgpack should pack it: keys sorted, links and NaN spelled."""
     kind = type(value)
+    if kind is dict:
+        return _ordered_map(value, depth)
     if kind in _ATOMS:
         return value
     if kind is float:
         return value if value == value else _NAN  # noqa: PLR0124 - the test for NaN
-    if kind is dict:
-        if depth == DEPTH_MAX or not _KEYS.issuperset(map(type, value)):
-            raise _RefusedError
-        return {
-            key: child if type(child := value[key]) in _ATOMS else _ordered(child, depth + 1)
-            for key in sorted(value)
-        }
     if kind is list:
         if depth == DEPTH_MAX:
             raise _RefusedError
@@ -147,6 +145,29 @@ def _ordered(value: Any, depth: int) -> Any:  # noqa: ANN401, C901, PLR0911 - on
     if _is_numpy_number(value):
         return _ordered(value.item(), depth)
     raise _RefusedError
+
+
+def _ordered_map(value: dict[Any, Any], depth: int) -> dict[str, Any]:
+    """Return a map with sorted keys; most of a manifest's encoding is spent here.
+
+    Code points sort as their UTF-8 bytes do, so sorting strings is sorting keys (CAN-5).
+    """
+    if depth == DEPTH_MAX:
+        raise _RefusedError
+    ordered = {}
+    for key in sorted(value):
+        child = value[key]
+        kind = type(child)
+        if type(key) is not str:
+            raise _RefusedError
+        # A call costs more than all else that is done for an atom or a map.
+        if kind in _ATOMS:
+            ordered[key] = child
+        elif kind is dict:
+            ordered[key] = _ordered_map(child, depth + 1)
+        else:
+            ordered[key] = _ordered(child, depth + 1)
+    return ordered
 
 
 def _is_numpy_number(value: Any) -> bool:  # noqa: ANN401 - input is checked here
@@ -219,10 +240,33 @@ def _is_utf8(text: str) -> bool:
 def _link(code: int, digest: bytes) -> Link | WeakLink:
     if len(digest) != ID_BYTES or code not in (LINK_TYPE, WEAK_LINK_TYPE):
         raise MalformedError("extension", f"type {code} of {len(digest)} bytes", "CAN-7")
-    oid = ObjectId.from_bytes(digest)
+    oid = ObjectId.trusted(digest.hex())
     return Link(oid) if code == LINK_TYPE else WeakLink(oid)
 
 
 def _may_hold_timestamp(content: bytes) -> bool:
-    """Tell whether msgpack might read a timestamp, which it decodes without asking us."""
-    return b"\xff" in content and any(head in content for head in _TIMESTAMP_HEADS)
+    """Tell whether msgpack may have read a timestamp, which it decodes without asking us.
+
+    Its type byte is ff, after one of a few bytes. Where there are many ff, this says yes.
+    """
+    position = 0
+    for _ in range(_TYPE_BYTES_TRIED_MAX):
+        position = content.find(b"\xff", position + 1)
+        if position < 0:
+            return False
+        if content[position - 1] in _BEFORE_TIMESTAMP:
+            return True
+    return True
+
+
+def _holds_timestamp(value: object) -> bool:
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if type(found) is dict:
+            waiting.extend(found.values())
+        elif type(found) is list:
+            waiting.extend(found)
+        elif type(found) is msgpack.Timestamp:
+            return True
+    return False

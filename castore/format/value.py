@@ -70,7 +70,8 @@ class Link:
 
     def __post_init__(self) -> None:
         """Take the id's hex digits as well."""
-        object.__setattr__(self, "oid", ObjectId(self.oid))
+        if type(self.oid) is not ObjectId:
+            object.__setattr__(self, "oid", ObjectId(self.oid))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,8 @@ class WeakLink:
 
     def __post_init__(self) -> None:
         """Take the id's hex digits as well."""
-        object.__setattr__(self, "oid", ObjectId(self.oid))
+        if type(self.oid) is not ObjectId:
+            object.__setattr__(self, "oid", ObjectId(self.oid))
 
 
 Scalar: TypeAlias = bool | int | float | str | bytes | Link | WeakLink | None

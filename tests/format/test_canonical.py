@@ -311,6 +311,20 @@ def test_a_timestamp_is_refused_under_every_header(read: Any, timestamp: str) ->
         assert caught.value.rule == "CAN-7"
 
 
+@pytest.mark.parametrize("timestamp", TIMESTAMPS)
+def test_a_timestamp_among_bytes_that_look_like_one_is_refused(timestamp: str) -> None:
+    decoys = b"\xff" * 40 + b"\xc4\x50" + b"\xd6\xff" * 40
+    data = b"\xdc\x00\x2b" + decoys + b"\x81\xa1a" + bytes.fromhex(timestamp) + b"\xc0"
+    with pytest.raises(MalformedError) as caught:
+        unpack(data)
+    assert caught.value.rule == "CAN-7"
+
+
+def test_bytes_that_look_like_timestamps_are_read() -> None:
+    value = [-1] * 40 + [b"\xd6\xff" * 40, {"a": b"\x0c\xff"}]
+    assert decode(encode(value)) == value
+
+
 @pytest.mark.parametrize("code", [0, 3, 127, 128, 254])
 def test_another_extension_is_refused(code: int) -> None:
     data = bytes((0xC7, 0x20, code)) + bytes(32)
