@@ -473,10 +473,10 @@ class Store:
 
     def _topology_update(self, name: RefName) -> list[Update]:
         """Return the update that makes a store say which hardware it knows (REF-7)."""
-        if name.topology is None or name.namespace == TOPOLOGY or not self.has(name.topology):
+        if name.topology is None or name.namespace == TOPOLOGY:
             return []
         known = ref.for_topology(TOPOLOGY, name.topology, TOPOLOGY)
-        if self._target(known) is not None:
+        if self._target(known) is not None or not self._is_good(name.topology):
             return []
         return [Update(known, name.topology, "keep", reason="first ref for this topology")]
 
@@ -486,6 +486,10 @@ class Store:
         for oid in weak:
             with contextlib.suppress(ObjectNotFoundError, CorruptObjectError):
                 freshen_reachable([oid], self._content, self._keep)
+
+    def _is_good(self, oid: ObjectId) -> bool:
+        batch = self._batch()
+        return (batch is not None and batch.objects.has(oid)) or self._objects.is_good(oid)
 
     def _keep(self, oid: ObjectId, content: bytes) -> None:
         batch = self._batch()
