@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from castore.format.value import Value
     from castore.tuning.manifests import CertificationManifest, TuningManifest
+    from castore.tuning.program import ArraySpec
     from castore.tuning.records import Applicability, CandidateResult, ComparisonReport, Failure
     from castore.tuning.statistics import TimingSummary
 
@@ -186,11 +187,30 @@ def _applicability_rows(found: Applicability) -> Iterator[tuple[str, str]]:
     yield "kernel", f"{found.kernel_id}, semantic version {found.semantic_version}"
     yield "device", found.implementation
     yield "source", found.source
-    yield "problem", json.dumps(tagged(found.problem))
+    yield "problem", _problem(found.problem)
     tolerance = found.tolerance
     yield "tolerance", f"absolute {tolerance.absolute:g}, relative {tolerance.relative:g}"
     yield "space", found.schedule_space
     yield "policy", found.measuring_policy.digest()
+
+
+def _problem(problem: dict[str, Value]) -> str:
+    """Return a problem in one line, such as `n=4: x float32[4] -> y float32[4]`."""
+    from castore.tuning.fields import Fields  # noqa: PLC0415 - only for these kinds
+    from castore.tuning.program import ArraySpec  # noqa: PLC0415 - as above
+
+    fields = Fields.of(problem)
+    try:
+        sizes = schedule_text(fields.integer_map("sizes"))
+        inputs = fields.list_of("inputs", ArraySpec.from_fields)
+        output = ArraySpec.from_fields(fields.fields("output"))
+    except MalformedError:
+        return json.dumps(tagged(problem))  # another tool's problem
+    return f"{sizes}: {', '.join(map(_array, inputs))} -> {_array(output)}"
+
+
+def _array(spec: ArraySpec) -> str:
+    return f"{spec.name} {spec.dtype}{list(spec.shape)}"
 
 
 def _failures(failures: tuple[Failure, ...], count: int) -> Iterator[str]:

@@ -59,6 +59,7 @@ def test_ls_chooses_by_namespace_topology_and_kernel(store: Store, run: Run) -> 
     assert kernels("--kernel", "matmul_f32[k=1,m=1,n=1]") == ["matmul_f32[k=1,m=1,n=1]"]
     assert len(kernels("--kernel", "matmul_f32")) == 2
     assert len(kernels("--kernel", "*_f32[k=?,*")) == 2
+    assert kernels("--kernel", "matmul_*[k=1,m=?,n=1]") == ["matmul_f32[k=1,m=1,n=1]"]
     assert kernels("--kernel", "matmul") == []
     assert run("ls", "--topology", "0123").status == 3
     assert run("ls", "--topology", "xyz").status == 2

@@ -168,6 +168,8 @@ def test_show_explains_a_tuning_result(tuned: TuneResult, run: Run) -> None:
     assert f"{tuned.failures[0].stage}: {tuned.failures[0].reason}" in shown
     assert f"and {tuned.manifest.failed - len(tuned.failures)} more" in shown
     assert tuned.manifest.evidence in shown
+    sizes = "n=1048576: coefficients float32[2], x float32[1048576] -> y float32[1048576]"
+    assert f"problem    {sizes}\n" in shown
 
 
 def test_show_explains_evidence_and_certification(tuned: TuneResult, run: Run) -> None:
