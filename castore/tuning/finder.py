@@ -7,6 +7,7 @@ or tolerance is not an answer, however fast it was.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -20,6 +21,8 @@ from castore.tuning.records import Applicability
 from castore.tuning.topology_manifest import differing_fields, silicon_id
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from castore.format.value import Value
     from castore.store.store import Store
     from castore.tuning.kernel import Kernel
@@ -134,6 +137,21 @@ def _differing(kernel: Kernel, manifest: TuningManifest) -> tuple[str, ...]:
     return differing
 
 
+@dataclass(frozen=True, slots=True)
+class _Neighbour:
+    """What is stored for the kernel on another topology, and how that one differs from here."""
+
+    topology: dict[str, Value] | None
+    answer: Found | Missing
+    differing: tuple[str, ...]
+
+    @property
+    def distance(self) -> tuple[int, int]:
+        """Orders neighbours, nearest first and, among equals, newest first."""
+        found = self.answer if isinstance(self.answer, Found) else None
+        return (len(self.differing), -found.manifest.provenance.time_ns if found else 0)
+
+
 def _elsewhere(
     store: Store,
     kernel: Kernel,
@@ -142,39 +160,45 @@ def _elsewhere(
     accept: Acceptance,
     at_home: Missing | None,
 ) -> Found | Missing:
-    nearest: tuple[int, Missing] | None = None
-    for there_id in _known_topologies(store):
-        answer = None if there_id == here_id else _at(store, kernel, there_id)
-        if answer is None:
-            continue
-        there = _manifest(store, there_id)
-        differing: tuple[str, ...] = ("topology",)
-        if here is not None and there is not None:
-            differing = differing_fields(here, there)
-            if accept == "other-driver" and isinstance(answer, Found):
-                borrowed = _borrowed(kernel, answer, here, there, differing)
-                if isinstance(borrowed, Found):
-                    return borrowed
-                answer = borrowed or answer
-        missing = _known_elsewhere(kernel, answer, differing)
-        if nearest is None or len(differing) < nearest[0]:
-            nearest = (len(differing), missing)
+    neighbours = sorted(
+        _neighbours(store, kernel, here, here_id), key=lambda neighbour: neighbour.distance
+    )
+    refused = None
+    if accept == "other-driver" and here is not None:
+        for neighbour in neighbours:
+            borrowed = _borrowed(kernel, here, neighbour)
+            if isinstance(borrowed, Found):
+                return borrowed
+            refused = refused or borrowed
     if at_home is not None:
         return at_home
-    if nearest is not None:
-        return nearest[1]
+    if refused is not None:
+        return refused
+    if neighbours:
+        return _known_elsewhere(kernel, neighbours[0])
     return Missing(f"{kernel.text} has not been tuned; run: castore tune {kernel.id}")
 
 
+def _neighbours(
+    store: Store, kernel: Kernel, here: dict[str, Value] | None, here_id: ObjectId
+) -> Iterator[_Neighbour]:
+    for ref in store.refs("topology"):
+        answer = None if ref.object == here_id else _at(store, kernel, ref.object)
+        if answer is None:
+            continue
+        there = _manifest(store, ref.object)
+        differing: tuple[str, ...] = ("topology",)
+        if here is not None and there is not None:
+            differing = differing_fields(here, there)
+        yield _Neighbour(there, answer, differing)
+
+
 def _borrowed(
-    kernel: Kernel,
-    found: Found,
-    here: dict[str, Value],
-    there: dict[str, Value],
-    differing: tuple[str, ...],
+    kernel: Kernel, here: dict[str, Value], neighbour: _Neighbour
 ) -> Found | Missing | None:
-    """Return the result as one for here; why its schedule cannot be used; None on other silicon."""
-    if silicon_id(here) != silicon_id(there):
+    """Return a neighbour's result for here; why it cannot be used; None if it is no candidate."""
+    found, there = neighbour.answer, neighbour.topology
+    if not isinstance(found, Found) or there is None or silicon_id(here) != silicon_id(there):
         return None
     implementation = kernel.implementations[found.manifest.applicability.implementation]
     program = implementation.program(kernel, found.schedule)
@@ -182,34 +206,23 @@ def _borrowed(
     if broken is not None:
         reason = f"the result from the same silicon does not fit this adapter: {broken}"
         return Missing(reason, ("topology.software.limits",))
-    reason = f"{kernel.text} was tuned on the same silicon with other software: {_told(differing)}"
-    return Found(
-        found.manifest,
-        found.object,
-        found.topology,
-        is_exact=False,
-        reason=reason,
-        fields=differing,
-    )
+    told = _told(neighbour.differing)
+    reason = f"{kernel.text} was tuned on the same silicon with other software: {told}"
+    return dataclasses.replace(found, is_exact=False, reason=reason, fields=neighbour.differing)
 
 
-def _known_elsewhere(
-    kernel: Kernel, answer: Found | Missing, differing: tuple[str, ...]
-) -> Missing:
-    if isinstance(answer, Missing):
-        return answer
-    reason = f"{kernel.text} was tuned on another topology, which differs in {_told(differing)}"
-    return Missing(reason, differing)
+def _known_elsewhere(kernel: Kernel, neighbour: _Neighbour) -> Missing:
+    if isinstance(neighbour.answer, Missing):
+        return neighbour.answer
+    told = _told(neighbour.differing)
+    reason = f"{kernel.text} was tuned on another topology, which differs in {told}"
+    return Missing(reason, neighbour.differing)
 
 
 def _told(fields: tuple[str, ...]) -> str:
     told = ", ".join(fields[:_FIELDS_TOLD_MAX])
     more = len(fields) - _FIELDS_TOLD_MAX
     return f"{told} and {more} more" if more > 0 else told
-
-
-def _known_topologies(store: Store) -> list[ObjectId]:
-    return sorted(ref.object for ref in store.refs("topology"))
 
 
 def _manifest(store: Store, topology: str | dict[str, Value]) -> dict[str, Value] | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from castore.errors import MalformedError
+from castore.format.canonical import encode, object_id
 from castore.tuning.device import Observation, Trials
 from castore.tuning.evidence import Evidence
 from castore.tuning.manifests import TuningManifest
@@ -79,7 +80,7 @@ class ReplayDevice:
             MalformedError: The store has no result of this kernel on this topology.
             ObjectNotFoundError: The evidence is not there.
         """
-        found = store.lookup("tuning", store.put(topology), kernel.text)
+        found = store.lookup("tuning", object_id(encode(topology)), kernel.text)
         if found is None:
             raise MalformedError(kernel.text, "there is no stored result to replay")
         evidence = Evidence.from_value(store.get(TuningManifest.from_value(found).evidence))

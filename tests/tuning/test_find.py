@@ -192,6 +192,18 @@ def test_other_driver_takes_a_result_from_the_same_silicon_and_says_so(
     assert answer.topology == castore.object_id(castore.encode(topology))
 
 
+def test_other_driver_takes_the_nearest_result(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    kernel = double(0, 1)
+    for software in ({"numpy": "1", "blas": "x", "os": "y"}, {"blas": "x"}, {"numpy": "1"}):
+        tuned(store, kernel, with_software(topology, **software))
+    here = with_software(topology, numpy="1", os="y")
+    answer = find(store, kernel, topology=here, accept="other-driver")
+    assert isinstance(answer, Found)
+    assert answer.fields == ("topology.software.os",)
+
+
 def test_other_driver_takes_nothing_from_other_silicon(
     store: Store, double: DoubleKernel, topology: Topology
 ) -> None:

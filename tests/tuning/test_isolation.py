@@ -53,6 +53,7 @@ REJECTED = {
     modes.HALF_THE_PROBLEM: ("oracle", "there before, first at 32"),
     modes.ACCUMULATES: ("oracle", "first dispatch"),
     modes.WRONG_LATER: ("oracle", "last dispatch"),
+    modes.LAZY: ("oracle", "last dispatch: 64 of 64 elements were not written"),
     modes.PAST_END: ("oracle", "wrote outside its output"),
     modes.BEFORE_START: ("oracle", "wrote outside its output"),
 }
@@ -61,7 +62,7 @@ REJECTED = {
 def test_every_misbehaviour_is_rejected_with_its_reason_and_the_next_candidate_works(
     double: DoubleKernel,
 ) -> None:
-    kernel = double(*range(17))
+    kernel = double(*range(18))
     with workbench(kernel) as trials:
         for mode, (stage, reason) in REJECTED.items():
             failure = measure(trials, kernel, mode)
@@ -86,6 +87,14 @@ def test_what_a_candidate_prints_does_not_disturb_the_messages(double: DoubleKer
     kernel = double(modes.RIGHT, modes.PRINTS)
     with workbench(kernel) as trials:
         assert isinstance(measure(trials, kernel, modes.PRINTS), Observation)
+
+
+@pytest.mark.parametrize("mode", [modes.RAISES, modes.WRITES_INPUT])
+def test_what_may_have_spoilt_the_worker_ends_it(double: DoubleKernel, mode: int) -> None:
+    kernel = double(modes.RIGHT, mode)
+    with workbench(kernel) as trials:
+        assert isinstance(measure(trials, kernel, mode), Failure)
+        assert trials._worker is None  # type: ignore[attr-defined]  # looks behind the protocol
 
 
 def test_a_function_that_does_not_exist_fails_at_compiling_and_keeps_the_worker(
