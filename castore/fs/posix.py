@@ -332,7 +332,8 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def _set_mode(fd: int, mode: int) -> None:
-    if hasattr(os, "fchmod"):
+    """Give back the bits that the umask took; mostly it took none, and looking is cheaper."""
+    if hasattr(os, "fchmod") and stat_module.S_IMODE(os.fstat(fd).st_mode) != mode:
         # Some file systems have no modes; what they give is what there is.
         with contextlib.suppress(PermissionError):
             os.fchmod(fd, mode)
