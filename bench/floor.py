@@ -1,10 +1,9 @@
-"""The floors: the calls that the work needs, and nothing else.
+"""The floors: the system calls and codec calls that the work needs, written out bare.
 
-No name is checked, no error is told apart, nothing is looked at twice. A floor is
-not a store: it is what a store on these formats and these file systems cannot do
-without. Where castore makes calls that a floor leaves out (the look whether the
-object is there already, the decompression of what is about to be published, the
-mode, the id's check during a lookup), their cost counts against castore.
+No name is checked, no error is told apart, no map is sorted. What castore promises
+is kept: a put looks whether the object is there and decompresses what it is about
+to publish, a get checks the id. `checks=False` leaves that out of the puts: it is
+what a writer would do that trusts everything.
 """
 
 from __future__ import annotations
@@ -34,43 +33,31 @@ class Floor:
 
     Args:
         root: The store's folder.
+        checks: Whether a put looks and compares.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, checks: bool = True) -> None:
         self.root = root
+        self._checks = checks
         self._compress = zstandard.ZstdCompressor(level=_LEVEL).compress
         self._decompress = zstandard.ZstdDecompressor().decompress
 
     def put_durable(self, value: Value) -> str:
         """Store one object so that it survives power loss."""
-        content: bytes = msgpack.packb(value, default=_extension)
-        oid = blake3(content).hexdigest()
-        staged = self._write(self._compress(content), durable=True)
+        oid, staged = self._stage(value, durable=True)
         folder = f"{self.root}/objects/{oid[:2]}"
         os.replace(staged, f"{folder}/{oid[2:]}")
         _sync(folder)
         return oid
 
-    def put(self, value: Value) -> str:
-        """Store one object, leaving it to the system when to write it."""
-        content: bytes = msgpack.packb(value, default=_extension)
-        oid = blake3(content).hexdigest()
-        staged = self._write(self._compress(content), durable=False)
-        os.replace(staged, f"{self.root}/objects/{oid[:2]}/{oid[2:]}")
-        return oid
-
     def put_batch(self, values: Sequence[Value]) -> list[str]:
         """Store many objects with two syncs of the file system."""
-        staged: dict[str, str] = {}
-        for value in values:
-            content: bytes = msgpack.packb(value, default=_extension)
-            oid = blake3(content).hexdigest()
-            staged[oid] = self._write(self._compress(content), durable=False)
+        staged = [self._stage(value, durable=False) for value in values]
         self._sync_file_system()
-        for oid, path in staged.items():
+        for oid, path in staged:
             os.replace(path, f"{self.root}/objects/{oid[:2]}/{oid[2:]}")
         self._sync_file_system()
-        return list(staged)
+        return [oid for oid, _ in staged]
 
     def put_again(self, value: Value) -> str:
         """Find an object in place, compare it, make it durable and freshen it."""
@@ -97,6 +84,16 @@ class Floor:
         oid = _read(f"{self.root}/{ref_path}")[7:71].decode()
         return msgpack.unpackb(self._decompress(_read(f"{self.root}/objects/{oid[:2]}/{oid[2:]}")))
 
+    def _stage(self, value: Value, *, durable: bool) -> tuple[str, str]:
+        content: bytes = msgpack.packb(value, default=_extension)
+        oid = blake3(content).hexdigest()
+        if self._checks and _is_there(f"{self.root}/objects/{oid[:2]}/{oid[2:]}"):
+            raise FileExistsError(oid)
+        frame = self._compress(content)
+        if self._checks and self._decompress(frame) != content:
+            raise ValueError(oid)
+        return oid, self._write(frame, durable=durable)
+
     def _write(self, data: bytes, *, durable: bool) -> str:
         path = f"{self.root}/local/tmp/{os.urandom(12).hex()}"
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)
@@ -118,6 +115,15 @@ def _read(path: str) -> bytes:
     data = os.read(fd, os.fstat(fd).st_size + 1)
     os.close(fd)
     return data
+
+
+def _is_there(path: str) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    os.close(fd)
+    return True
 
 
 def _sync(path: str) -> None:
