@@ -1,16 +1,18 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from castore.cli.durations import DURATION_S_MAX, duration_text, parse_duration
 from castore.errors import MalformedError
 
 
+@settings(deadline=None)
 @given(st.integers(0, DURATION_S_MAX))
 def test_a_duration_reads_as_it_was_written(duration_s: int) -> None:
     assert parse_duration(duration_text(duration_s)) == duration_s
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="0123456789smhdw .-+e", max_size=12))
 def test_a_text_is_a_duration_or_refused(text: str) -> None:
     try:

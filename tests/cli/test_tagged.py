@@ -2,7 +2,7 @@ import json
 import math
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import castore
@@ -31,6 +31,7 @@ _VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(_VALUES)
 @example({"$link": "00" * 32})
 @example({"$$link": {"$link": 1}})
@@ -41,6 +42,7 @@ def test_json_and_back_gives_the_same_bytes(value: object) -> None:
     assert castore.encode(from_json(text)) == castore.encode(value)
 
 
+@settings(deadline=None)
 @given(_VALUES)
 def test_json_is_plain_ascii_that_other_readers_take(value: object) -> None:
     text = to_json(value)

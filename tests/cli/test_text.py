@@ -1,10 +1,11 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from castore.cli.text import columns, moment_text, printable, size_text, time_text
 
 
+@settings(deadline=None)
 @given(st.text(st.characters()))
 def test_every_text_becomes_harmless(text: str) -> None:
     shown = printable(text)
@@ -12,6 +13,7 @@ def test_every_text_becomes_harmless(text: str) -> None:
     shown.encode()
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["C", "Zl", "Zp", "Zs"], include_characters=" ")))
 def test_harmless_text_stays_as_it_is(text: str) -> None:
     assert printable(text) == text

@@ -35,7 +35,9 @@ def test_put_reads_stdin(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("--json", "put").document == {"object": oid}
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(_VALUES)
 def test_what_cat_prints_put_takes_with_the_same_id(
     store: Store, run: Run, tmp_path: Path, value: object
