@@ -21,6 +21,7 @@ from blake3 import blake3
 from castore.errors import MalformedError
 from castore.format.scan import first_violation
 from castore.format.value import (
+    CONTENT_BYTES_MAX,
     DEPTH_MAX,
     ID_BYTES,
     LINK_TYPE,
@@ -57,17 +58,14 @@ def encode(value: Value) -> bytes:
     """
     try:
         packer = msgpack.Packer(strict_types=True, buf_size=_BUFFER_BYTES)
-        content: bytes = packer.pack(_ordered(value, 0))
+        content: bytes = packer.pack(_ordered(value, 0, [VALUES_MAX - 1]))
     except (TypeError, OverflowError, UnicodeEncodeError, _RefusedError):
-        refused = _explain(value, "", 0)
+        refused = _explain(value, "", 0, [VALUES_MAX - 1])
         if refused is None:
             raise
         raise refused from None
-    # Each value takes a byte at the least, so short content cannot hold too many.
-    if len(content) > VALUES_MAX:
-        violation = first_violation(content, limits_only=True)
-        if violation is not None:
-            raise MalformedError(".", violation.reason, violation.rule)
+    if len(content) > CONTENT_BYTES_MAX:
+        raise MalformedError(".", f"more than {CONTENT_BYTES_MAX} bytes of content", "CAN-8")
     return content
 
 
@@ -123,36 +121,45 @@ class _RefusedError(Exception):
     """The quick pass met something that `_explain` will name."""
 
 
-def _ordered(value: Any, depth: int) -> Any:  # noqa: ANN401, PLR0911 - one branch a type, on the hot path
-    """Return `value` as msgpack should pack it: keys sorted, links and NaN spelled."""
+def _ordered(value: Any, depth: int, left: list[int]) -> Any:  # noqa: ANN401, PLR0911 - one branch a type, on the hot path
+    """Return `value` as msgpack should pack it: keys sorted, links and NaN spelled.
+
+    Args:
+        value: What is left to do.
+        depth: How many containers it stands in.
+        left: How many more values there may be, in a list of one so that all calls share it: a
+            list that holds another twice, forty times over, has 2^40 values.
+    """
     kind = type(value)
     if kind is dict:
-        return _ordered_map(value, depth)
+        return _ordered_map(value, depth, left)
     if kind in _ATOMS:
         return value
     if kind is float:
         return value if value == value else _NAN  # noqa: PLR0124 - the test for NaN
     if kind is list:
-        if depth == DEPTH_MAX:
+        left[0] -= len(value)
+        if depth == DEPTH_MAX or left[0] < 0:
             raise _RefusedError
         if _ATOMS.issuperset(map(type, value)):
             return value
-        return [_ordered(child, depth + 1) for child in value]
+        return [_ordered(child, depth + 1, left) for child in value]
     if kind is Link:
         return msgpack.ExtType(LINK_TYPE, bytes.fromhex(value.oid))
     if kind is WeakLink:
         return msgpack.ExtType(WEAK_LINK_TYPE, bytes.fromhex(value.oid))
     if _is_numpy_number(value):
-        return _ordered(value.item(), depth)
+        return _ordered(value.item(), depth, left)
     raise _RefusedError
 
 
-def _ordered_map(value: dict[Any, Any], depth: int) -> dict[str, Any]:
+def _ordered_map(value: dict[Any, Any], depth: int, left: list[int]) -> dict[str, Any]:
     """Return a map with sorted keys; most of a manifest's encoding is spent here.
 
     Code points sort as their UTF-8 bytes do, so sorting strings is sorting keys (CAN-5).
     """
-    if depth == DEPTH_MAX:
+    left[0] -= len(value)
+    if depth == DEPTH_MAX or left[0] < 0:
         raise _RefusedError
     ordered = {}
     for key in sorted(value):
@@ -164,9 +171,9 @@ def _ordered_map(value: dict[Any, Any], depth: int) -> dict[str, Any]:
         if kind in _ATOMS:
             ordered[key] = child
         elif kind is dict:
-            ordered[key] = _ordered_map(child, depth + 1)
+            ordered[key] = _ordered_map(child, depth + 1, left)
         else:
-            ordered[key] = _ordered(child, depth + 1)
+            ordered[key] = _ordered(child, depth + 1, left)
     return ordered
 
 
@@ -179,13 +186,11 @@ def _is_numpy_number(value: Any) -> bool:  # noqa: ANN401 - input is checked her
     )
 
 
-def _explain(value: Any, where: str, depth: int) -> MalformedError | None:  # noqa: ANN401 - as above
+def _explain(value: Any, where: str, depth: int, left: list[int]) -> MalformedError | None:  # noqa: ANN401 - as above
     """Return the error for the first field that cannot be encoded, in the caller's order."""
     kind = type(value)
     if kind is dict or kind is list:
-        if depth == DEPTH_MAX:
-            return MalformedError(where or ".", f"nested deeper than {DEPTH_MAX}", "CAN-8")
-        return _explain_children(value, where, depth)
+        return _explain_children(value, where, depth, left)
     if kind is int and not _INT_MIN <= value <= _INT_MAX:
         return MalformedError(where or ".", "an integer beyond -2^63 to 2^64-1", "CAN-2")
     if kind is str and not _is_utf8(value):
@@ -195,7 +200,17 @@ def _explain(value: Any, where: str, depth: int) -> MalformedError | None:  # no
     return MalformedError(where or ".", _refusal(kind), "")
 
 
-def _explain_children(value: Any, where: str, depth: int) -> MalformedError | None:  # noqa: ANN401 - as above
+def _explain_children(
+    value: Any,  # noqa: ANN401 - as above
+    where: str,
+    depth: int,
+    left: list[int],
+) -> MalformedError | None:
+    left[0] -= len(value)
+    if left[0] < 0:
+        return MalformedError(where or ".", f"more than {VALUES_MAX} values", "CAN-8")
+    if depth == DEPTH_MAX:
+        return MalformedError(where or ".", f"nested deeper than {DEPTH_MAX}", "CAN-8")
     if type(value) is list:
         children = ((f"{where}[{i}]", child) for i, child in enumerate(value))
     else:
@@ -207,7 +222,7 @@ def _explain_children(value: Any, where: str, depth: int) -> MalformedError | No
             if not _is_utf8(key):
                 return MalformedError(where or ".", "a key with a lone surrogate", "CAN-4")
         children = ((f"{where}.{key}", child) for key, child in value.items())
-    refusals = (_explain(child, path, depth + 1) for path, child in children)
+    refusals = (_explain(child, path, depth + 1, left) for path, child in children)
     return next((refused for refused in refusals if refused is not None), None)
 
 

@@ -356,3 +356,21 @@ def test_a_violation_names_the_byte_where_it_is() -> None:
     violation = first_violation(bytes.fromhex("9301cc05c0"))
     assert violation is not None
     assert violation.where == "byte 2"
+
+
+def test_a_list_shared_forty_levels_deep_is_refused_at_once() -> None:
+    """It was expanded to 2^40 values before anybody counted."""
+    shared: list[Any] = [1]
+    for _ in range(40):
+        shared = [shared, shared]
+    with pytest.raises(MalformedError) as refused:
+        encode(shared)
+    assert refused.value.rule == "CAN-8"
+
+
+def test_a_refused_field_behind_a_shared_list_is_found_in_bounded_time() -> None:
+    shared: list[Any] = [1]
+    for _ in range(40):
+        shared = [shared, shared]
+    with pytest.raises(MalformedError):
+        encode({"z": shared, "a": (1,)})
