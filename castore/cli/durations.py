@@ -43,9 +43,10 @@ def parse_duration(text: str) -> int:
 
 
 def duration_text(duration_s: int) -> str:
-    """Return the shortest text that `parse_duration` takes for this many whole seconds."""
+    """Return a text that `parse_duration` takes for this many whole seconds, in days at the most."""
     parts = []
-    for unit, unit_s in _UNITS_S.items():
+    for unit in "dhms":
+        unit_s = _UNITS_S[unit]
         number, duration_s = divmod(duration_s, unit_s)
         if number:
             parts.append(f"{number}{unit}")

@@ -36,6 +36,10 @@ def test_the_help_has_the_whole_table_of_statuses(run: Run) -> None:
     assert set(MEANINGS) == set(ExitStatus)
 
 
+def test_gc_tells_its_default_grace_period_in_days(run: Run) -> None:
+    assert "(default: 14d)" in run("gc", "--help").out
+
+
 def test_without_a_command_the_help_goes_to_stderr(run: Run) -> None:
     told = run()
     assert (told.status, told.out) == (ExitStatus.USAGE, "")
