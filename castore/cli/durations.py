@@ -43,7 +43,7 @@ def parse_duration(text: str) -> int:
 
 
 def duration_text(duration_s: int) -> str:
-    """Return a text that `parse_duration` takes for this many whole seconds, in days at the most."""
+    """Return a text that `parse_duration` takes for whole seconds, days being the largest unit."""
     parts = []
     for unit in "dhms":
         unit_s = _UNITS_S[unit]
