@@ -101,8 +101,11 @@ def shared(root: str) -> Backing:
 
 def default_folder() -> str:
     """Return the folder of the default store; empty where there is no home to put it."""
-    root = default_root()
-    # Nobody knows the home: a folder that is called `~` is not it.
+    try:
+        root = default_root()
+    except RuntimeError:
+        return ""
+    # Older versions of platformdirs give the path as it is: a folder called `~` is no home.
     return "" if root.startswith("~") else root
 
 

@@ -38,8 +38,9 @@ def default_path(opname: str) -> str | None:
     """Return where ejKernel keeps an operation's file when nothing else is said."""
     if os.path.basename(opname) != opname or "\0" in opname:
         return None  # an operation's name is no way to another folder
-    folder = os.environ.get("EJKERNEL_PERSISTENT_CACHE_DIR") or "~/ejkernel-presistent-cache"
-    return os.path.join(os.path.expanduser(folder), f"{opname}.json")
+    named = os.environ.get("EJKERNEL_PERSISTENT_CACHE_DIR") or "~/ejkernel-presistent-cache"
+    folder = os.path.expanduser(named)
+    return None if folder.startswith("~") else os.path.join(folder, f"{opname}.json")
 
 
 def import_file(backing: Backing, opname: str, path: str) -> None:

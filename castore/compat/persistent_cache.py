@@ -235,7 +235,10 @@ def _locate(opname: str, path: str | os.PathLike[str] | None) -> tuple[str, str 
     """Return the store's folder, and the JSON file of ejKernel's to import, if any."""
     if path is None:
         return default_folder(), json_file.default_path(opname)
-    given = os.path.abspath(os.path.expanduser(os.fspath(path)))
+    expanded = os.path.expanduser(os.fspath(path))
+    if expanded.startswith("~"):
+        return "", None  # nobody knows the home
+    given = os.path.abspath(expanded)
     if os.path.isdir(given):
         return given, None
     stem, extension = os.path.splitext(given)
