@@ -14,7 +14,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from functools import lru_cache
-from itertools import islice, takewhile
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from castore.cli.text import short_id
@@ -120,9 +120,7 @@ def expand_id(store: Store, text: str) -> ObjectId:
     _check_digits(text)
     if len(text) == 64:
         return ObjectId(text)
-    # Ids come in order, so the rest need not be listed.
-    until = takewhile(lambda oid: oid[: len(text)] <= text, store.ids())
-    found = tuple(islice((oid for oid in until if oid.startswith(text)), CANDIDATES_SHOWN + 1))
+    found = tuple(islice(store.ids(text), CANDIDATES_SHOWN + 1))
     if not found:
         raise ObjectNotFoundError(text, (str(store.root), *store.alternates))
     if len(found) > 1:

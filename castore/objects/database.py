@@ -65,13 +65,15 @@ class ObjectDatabase:
             return False
         return True
 
-    def ids(self) -> Iterator[ObjectId]:
-        """Yield every id once, in order; memory stays within one shard's ids."""
+    def ids(self, prefix: str = "") -> Iterator[ObjectId]:
+        """Yield every id that begins with `prefix` once, in order, a shard at a time."""
         for shard in layout.SHARDS:
+            if not (shard.startswith(prefix) or prefix.startswith(shard)):
+                continue
             found: set[ObjectId] = set()
             for source in self._sources:
                 found.update(source.ids_in_shard(shard))
-            yield from sorted(found)
+            yield from sorted(oid for oid in found if oid.startswith(prefix))
 
     def _content_elsewhere(self, oid: ObjectId) -> bytes:
         damage: CorruptObjectError | None = None

@@ -159,9 +159,9 @@ class Store:
         batch = self._batch()
         return (batch is not None and batch.objects.has(oid)) or self._objects.has(oid)
 
-    def ids(self) -> Iterator[ObjectId]:
-        """Yield the ids of all objects, of alternates too, in order."""
-        return self._objects.ids()
+    def ids(self, prefix: str = "") -> Iterator[ObjectId]:
+        """Yield the ids of all objects that begin with `prefix`, of alternates too, in order."""
+        return self._objects.ids(prefix)
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[Self]:
