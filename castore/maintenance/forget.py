@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from castore.format.ref import Ref
     from castore.store.store import Store
 
+_RACES_MAX = 10
+
 
 @dataclass(frozen=True, slots=True)
 class ForgetPlan:
@@ -66,7 +68,18 @@ def plan(
 
 
 def apply(store: Store, plan: ForgetPlan, *, reason: str = "forget") -> int:
-    """Drop the refs of a plan that still name what they named, and return how many."""
+    """Drop the refs of a plan that still name what they named, and return how many.
+
+    Raises:
+        RefConflictError: Other writers kept replacing refs of the plan; none was dropped.
+    """
+    for _ in range(_RACES_MAX):
+        with contextlib.suppress(RefConflictError):
+            return _drop(store, plan, reason)
+    return _drop(store, plan, reason)
+
+
+def _drop(store: Store, plan: ForgetPlan, reason: str) -> int:
     dropped = 0
     with store.batch():
         for ref in plan.refs:

@@ -129,7 +129,7 @@ def plan(
         raise ReadOnlyStoreError(store.fs.root, store.read_only)
     refuse_without_refs(store, "gc")
     notes: list[str] = []
-    if not store.fs.do_locks_work(f"{layout.LOCKS}/probe") and grace_s < GRACE_S:
+    if not _do_locks_work(store) and grace_s < GRACE_S:
         notes.append("file locks do nothing here: the grace period is raised to 14 days")
         grace_s = GRACE_S
     now_ns = store.fs.clock_ns(layout.CLOCK)
@@ -181,6 +181,13 @@ def apply(
         if progress is not None:
             progress(done, len(plan.prune))
     return Report(removed, freed_bytes, len(spared), _sweep(store, plan.leftover_cutoff_ns))
+
+
+def _do_locks_work(store: Store) -> bool:
+    try:
+        return store.fs.do_locks_work(layout.PROBE)
+    except LockTimeoutError:
+        return True  # another gc is finding out, and its lock has just kept this one out
 
 
 def _oldest_lease_ns(store: Store) -> int | None:

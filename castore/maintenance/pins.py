@@ -41,12 +41,15 @@ def pin(store: Store, oid: ObjectId, *, reason: str = "") -> None:
     Raises:
         ObjectNotFoundError: The store lacks the object, or something that it links to.
     """
+    if store.read_only:
+        raise ReadOnlyStoreError(store.fs.root, store.read_only)
+    path = layout.pin_path(ObjectId(oid))
     with store.at_work():
         store.freshen(oid)
         staged = f"{layout.TMP}/{os.urandom(12).hex()}"
         text = " ".join(reason.split()).encode("utf-8", "replace")[:_REASON_BYTES_MAX]
         store.fs.write_new(staged, text, durable=True)
-        store.fs.rename(staged, layout.pin_path(oid))
+        store.fs.rename(staged, path)
         store.fs.sync_folder(layout.PINS)
 
 
@@ -55,7 +58,7 @@ def unpin(store: Store, oid: ObjectId) -> bool:
     if store.read_only:
         raise ReadOnlyStoreError(store.fs.root, store.read_only)
     try:
-        store.fs.remove(layout.pin_path(oid))
+        store.fs.remove(layout.pin_path(ObjectId(oid)))
     except FileNotFoundError:
         return False
     store.fs.sync_folder(layout.PINS)

@@ -119,13 +119,17 @@ def lay_out(fs: FileSystem) -> None:
         fs.make_folder(folder)
     for folder in (layout.OBJECTS, layout.LOCAL, ""):
         fs.sync_folder(folder)
-    # A gc on a full disk can take a lock that is there already.
-    for path in (layout.GC_LOCK, layout.CLOCK):
-        fs.append(path, b"\n")
+    _make_gc_files(fs)
     staged = f"{layout.TMP}/{os.urandom(12).hex()}"
     fs.write_new(staged, version.VERSION_1, durable=True)
     fs.rename(staged, layout.FORMAT)
     fs.sync_folder("")
+
+
+def _make_gc_files(fs: FileSystem) -> None:
+    """Make the files that gc needs: on a disk that is full it could not make them."""
+    for path in (layout.GC_LOCK, layout.CLOCK, layout.PROBE):
+        fs.append(path, b"\n")
 
 
 def _has_objects(fs: FileSystem) -> bool:
@@ -174,6 +178,8 @@ def _prepare_local(fs: PosixFileSystem) -> None:
         fs.make_folder(folder)
     if missing:
         fs.sync_folder(layout.LOCAL)
+    if layout.LOCKS in missing:
+        _make_gc_files(fs)
     for folder in layout.LOCAL_FOLDERS:
         if is_mount_or_link(fs.root, folder):
             reason = "a link or a mount: its files could not be renamed into the store atomically"
