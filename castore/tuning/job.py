@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from castore.tuning.kernel import Kernel, Signature, Tolerance
+    from castore.tuning.program import ArraySpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def digest(data: bytes) -> str:
     return blake3(data).hexdigest()
 
 
-def _checked(array: NDArray[Any] | None, spec: Any) -> NDArray[Any]:  # noqa: ANN401 - an ArraySpec
+def _checked(array: NDArray[Any] | None, spec: ArraySpec) -> NDArray[Any]:
     if array is None or array.shape != spec.shape or array.dtype != np.dtype(spec.dtype):
         got = "nothing" if array is None else f"{array.dtype} {array.shape}"
         raise MalformedError(f".{spec.name}", f"expected {spec.dtype} {spec.shape}, got {got}")

@@ -120,8 +120,7 @@ def _tuning(
     run: Run, applicability: Applicability, evidence: ObjectId, provenance: Provenance
 ) -> TuningManifest:
     outcome = run.outcome
-    first = {tuple(result.schedule.items()): result for result in outcome.first}
-    winner_first = first[tuple(outcome.winner.schedule.items())]
+    winner_first = next(r for r in outcome.first if r.schedule == outcome.winner.schedule)
     return TuningManifest(
         kernel=run.kernel.text,
         applicability=applicability,

@@ -16,7 +16,7 @@ from castore.tuning.machine import chosen
 from castore.tuning.manifests import TuningManifest
 from castore.tuning.records import Effort, Failure, MeasuringPolicy
 from castore.tuning.search import Candidate, Outcome, Search
-from castore.tuning.space import subset
+from castore.tuning.space import schedule_order, subset
 from castore.tuning.storing import Run, store_run
 from castore.tuning.worker_device import WorkerDevice
 
@@ -177,10 +177,8 @@ def candidates_for(
             skipped.append(Failure(schedule, "limits", broken))
     schedules = [candidate.schedule for candidate in programs]
     tried = subset(schedules, default, budget=candidates_max, seed_text=kernel.text)
-    # Identity, not equality, is enough: `subset` returns the very schedules it was given,
-    # but for the default.
-    by_order = {tuple(candidate.schedule.items()): candidate for candidate in programs}
-    return [by_order[tuple(schedule.items())] for schedule in tried], skipped
+    by_order = {schedule_order(candidate.schedule): candidate for candidate in programs}
+    return [by_order[schedule_order(schedule)] for schedule in tried], skipped
 
 
 def _searched(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from castore.errors import MalformedError
 from castore.tuning.device import Clock, Observation, Trials
 from castore.tuning.errors import DeviceUnavailableError
 from castore.tuning.job import Job, digest
@@ -100,14 +101,16 @@ class _WorkerTrials:
         }
         try:
             reply = worker.ask(message, time_limit_s=self._time_limit_s)
+            seen = self._judged(schedule, reply, clock)
         except WorkerLostError as error:
+            seen = Failure(schedule, "worker", error.reason)
+        except MalformedError as error:
+            seen = Failure(schedule, "worker", f"the worker talks nonsense: {error}")
+        if isinstance(seen, Failure):
+            # A device that is lost, inputs that are spoilt, memory that was written over: what
+            # one candidate did must not be held against the next.
             self.stop()
-            return Failure(schedule, "worker", error.reason)
-        if reply.has("failure"):
-            if reply.text("stage") != "compile":
-                self.stop()  # What ran and failed may have left the device in any state.
-            return Failure(schedule, reply.text("stage"), reply.text("failure"))
-        return self._judged(schedule, reply, clock)
+        return seen
 
     def stop(self) -> None:
         """End the worker; the next measurement starts another."""
@@ -144,9 +147,10 @@ class _WorkerTrials:
         return Clock(clock.text("source"), clock.number("tick_ns"))
 
     def _judged(self, schedule: Schedule, reply: Fields, clock: Clock) -> Observation | Failure:
+        if reply.has("failure"):
+            return Failure(schedule, reply.text("stage"), reply.text("failure"))
         changed = self._changed_inputs(reply)
         if changed:
-            self.stop()  # Its copy of the inputs is spoilt for all that follow.
             return Failure(schedule, "oracle", f"wrote into its input {', '.join(changed)}")
         reports = []
         for dispatch in ("first", "last"):
@@ -154,7 +158,7 @@ class _WorkerTrials:
             if verdict.reason:
                 return Failure(schedule, "oracle", f"{dispatch} dispatch: {verdict.reason}")
             reports.append(verdict.report)
-        return Observation(_samples(reply), clock.source, worst(reports))
+        return Observation(_samples(reply), clock.source, _worst(reports))
 
     def _changed_inputs(self, reply: Fields) -> list[str]:
         now = reply.fields("inputs")
@@ -176,8 +180,7 @@ class _WorkerTrials:
         return verdict
 
 
-def worst(reports: list[ComparisonReport]) -> ComparisonReport:
-    """Return the report with the largest absolute error."""
+def _worst(reports: list[ComparisonReport]) -> ComparisonReport:
     return max(reports, key=lambda report: report.absolute_error_max)
 
 

@@ -13,6 +13,7 @@ import pytest
 from castore.store.store import Store
 from castore.tuning import DeviceUnavailableError, Kernel, NothingAcceptableError, tune
 from castore.tuning.device import Observation, Trials
+from castore.tuning.fields import Fields
 from castore.tuning.job import Job
 from castore.tuning.records import Failure, MeasuringPolicy
 from castore.tuning.worker_device import WorkerDevice
@@ -89,27 +90,45 @@ def test_what_a_candidate_prints_does_not_disturb_the_messages(double: DoubleKer
         assert isinstance(measure(trials, kernel, modes.PRINTS), Observation)
 
 
-@pytest.mark.parametrize("mode", [modes.RAISES, modes.WRITES_INPUT])
-def test_what_may_have_spoilt_the_worker_ends_it(double: DoubleKernel, mode: int) -> None:
-    kernel = double(modes.RIGHT, mode)
-    with workbench(kernel) as trials:
-        assert isinstance(measure(trials, kernel, mode), Failure)
-        assert trials._worker is None  # type: ignore[attr-defined]  # looks behind the protocol
-
-
-def test_a_function_that_does_not_exist_fails_at_compiling_and_keeps_the_worker(
+def test_after_any_failure_the_next_candidate_gets_a_worker_of_its_own(
     double: DoubleKernel,
 ) -> None:
+    kernel = double(modes.RIGHT, modes.WRONG)
+    program = kernel.implementations["numpy"].program(kernel, {"mode": 0})
+    missing = type(program)("misbehaving:nowhere", program.sizes, program.schedule)
+    with workbench(kernel) as trials:
+        for failing in (
+            lambda: measure(trials, kernel, modes.WRONG),
+            lambda: trials.measure({"mode": 0}, missing, samples=1, dispatches=1),
+        ):
+            assert isinstance(measure(trials, kernel, modes.RIGHT), Observation)
+            assert trials._worker is not None  # type: ignore[attr-defined]  # behind the protocol
+            assert isinstance(failing(), Failure)
+            assert trials._worker is None  # type: ignore[attr-defined]  # behind the protocol
+
+
+def test_a_function_that_does_not_exist_fails_at_compiling(double: DoubleKernel) -> None:
     kernel = double(modes.RIGHT)
     program = kernel.implementations["numpy"].program(kernel, {"mode": 0})
     missing = type(program)("misbehaving:nowhere", program.sizes, program.schedule)
     with workbench(kernel) as trials:
-        assert isinstance(measure(trials, kernel, modes.RIGHT), Observation)
-        before = trials._worker  # type: ignore[attr-defined]  # looks behind the protocol
         failure = trials.measure({"mode": 0}, missing, samples=1, dispatches=1)
         assert isinstance(failure, Failure)
         assert (failure.stage, "no such function" in failure.reason) == ("compile", True)
-        assert trials._worker is before  # type: ignore[attr-defined]  # the same
+
+
+def test_a_worker_that_answers_nonsense_costs_its_candidate(
+    double: DoubleKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = double(modes.RIGHT)
+    with workbench(kernel) as trials:
+        assert isinstance(measure(trials, kernel, modes.RIGHT), Observation)
+        with monkeypatch.context() as patch:
+            patch.setattr(WorkerProcess, "ask", lambda *_, **__: Fields.of({"inputs": 5}))
+            failure = measure(trials, kernel, modes.RIGHT)
+        assert isinstance(failure, Failure)
+        assert "nonsense" in failure.reason
+        assert isinstance(measure(trials, kernel, modes.RIGHT), Observation)
 
 
 def test_tuning_goes_on_past_a_crash_and_a_wrong_result(store: Store, double: DoubleKernel) -> None:
