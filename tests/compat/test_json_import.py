@@ -94,8 +94,9 @@ def test_a_loader_gets_what_was_in_the_file(file: Path) -> None:
 def test_changing_what_was_got_changes_no_later_get(file: Path) -> None:
     kept = opened(file)
     for _ in range(4):
-        assert kept.get(*CALL).fwd["tile"] == [1, 2]
-        kept.get(*CALL).fwd["tile"].append(3)
+        got = kept.get(*CALL)
+        assert got.fwd["tile"] == [1, 2]
+        got.fwd["tile"].append(3)
 
 
 def test_a_second_import_changes_nothing(file: Path) -> None:
