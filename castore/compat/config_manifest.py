@@ -28,10 +28,10 @@ from castore import __version__
 from castore.errors import MalformedError
 from castore.format import ref
 from castore.format.canonical import encode, object_id
+from castore.format.ref import RefName
 from castore.format.value import shown
 
 if TYPE_CHECKING:
-    from castore.format.ref import RefName
     from castore.format.value import ObjectId, Value
 
 NAMESPACE = "config"
@@ -98,11 +98,11 @@ def kernel_text(opname: str, op_id: str, call_key: str) -> str:
     """Return the kernel text for a call of an operation.
 
     Raises:
-        MalformedError: A part is not text, or they are too long together (REF-4).
+        MalformedError: A part is not text that can be stored.
     """
     for where, part in (("opname", opname), ("op_id", op_id), ("call_key", call_key)):
         _check_text(where, part)
-    return ref.check_kernel(_json([opname, op_id, call_key]))
+    return _json([opname, op_id, call_key])
 
 
 def ref_name(device: str, opname: str, op_id: str, call_key: str) -> RefName:
@@ -112,7 +112,8 @@ def ref_name(device: str, opname: str, op_id: str, call_key: str) -> RefName:
         MalformedError: A part is not text that can be stored, or they are too long (REF-4).
     """
     text = kernel_text(opname, op_id, call_key)
-    return ref.for_topology(NAMESPACE, _topology_id(_check_text("device", device)), text)
+    topology_id = _topology_id(_check_text("device", device))
+    return RefName(NAMESPACE, ref.topology_key(topology_id, text), topology_id, text)
 
 
 @lru_cache(maxsize=64)
