@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from bench.measure import Bench
 
-_BENCHES = ("store", "scale", "startup")
+_BENCHES = ("store", "scale", "startup", "compat")
 _IN_MEMORY = ("tmpfs", "ramfs")
 _DESCRIPTION = """\
 Measure castore against the same work written out bare, and print a table for
