@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -44,7 +43,7 @@ def test_content_of_the_largest_size_fits_a_file_and_no_more_is_taken() -> None:
     assert caught.value.rule == "CAN-8"
 
 
-@pytest.mark.skipif(shutil.which("zstd") is None, reason="the zstd command is not installed")
+@pytest.mark.tools("zstd")
 def test_the_zstd_command_reads_a_frame() -> None:
     done = subprocess.run(
         ["zstd", "-dc"], input=frame.compress(CONTENT), capture_output=True, check=True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -204,7 +203,7 @@ def test_the_topology_key_is_the_id_of_topology_zero_byte_kernel() -> None:
     assert ref.for_topology("tuning", OID, KERNEL).key == expected
 
 
-@pytest.mark.skipif(shutil.which("b3sum") is None, reason="the b3sum command is not installed")
+@pytest.mark.tools("b3sum")
 def test_another_implementation_gives_the_same_topology_key() -> None:
     data = OID.encode() + b"\0" + KERNEL.encode()
     done = subprocess.run(["b3sum", "--no-names"], input=data, capture_output=True, check=True)

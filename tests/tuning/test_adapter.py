@@ -1,4 +1,4 @@
-"""WGSL on a real adapter. Where there is none these tests fail: they must not be skipped."""
+"""WGSL on a real adapter."""
 
 import dataclasses
 from collections.abc import Iterator
