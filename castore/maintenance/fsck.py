@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from castore.errors import (
     CorruptObjectError,
     CorruptRefError,
+    FileTooLargeError,
     MalformedError,
     NotRegularFileError,
 )
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from castore.store.store import Store
 
 _TEMP_AGE_NS = 24 * 3600 * 10**9
+_LOCAL_NAMES = frozenset(folder.removeprefix("local/") for folder in layout.LOCAL_FOLDERS[1:])
 _ROOT_NAMES = frozenset({layout.FORMAT, *layout.TOP_FOLDERS, layout.LOCAL, "lost+found"})
 
 
@@ -77,13 +79,14 @@ def check(store: Store, *, progress: Callable[[int, int | None], None] | None = 
     for shard in layout.SHARDS:
         _check_shard(found, shard)
     _check_links(found)
-    for namespace in (layout.NAMES, *reading.namespaces(store.fs)):
+    namespaces = _namespaces(found)
+    for namespace in (layout.NAMES, *namespaces):
         _check_namespace(found, namespace)
     _check_logs(found)
     for pin in pins(store):
         if not store.has(pin.oid):
             found.report("pin-object-missing", pin.oid, "pinned, but not there")
-    _check_folders(found)
+    _check_folders(found, namespaces)
     _check_leftovers(found)
     return FsckReport(tuple(found.findings), found.objects, found.refs, found.is_complete)
 
@@ -147,6 +150,13 @@ def _check_links(found: _Check) -> None:
             found.report("object-link-missing", source, f"links to {target}, which is not there")
 
 
+def _namespaces(found: _Check) -> list[str]:
+    try:
+        return reading.namespaces(found.store.fs)
+    except (NotRegularFileError, OSError):
+        return []  # the listing of the folders says it
+
+
 def _check_namespace(found: _Check, namespace: str) -> None:
     try:
         for listed in reading.list_refs(found.store.fs, namespace):
@@ -178,20 +188,38 @@ def _check_ref(found: _Check, listed: Listed) -> None:
 
 
 def _check_logs(found: _Check) -> None:
-    for namespace, path in log.log_files(found.store.fs):
+    for folder in _listed(found, layout.LOGS):
+        path = f"{layout.LOGS}/{folder.name}"
+        is_ours = folder.name == layout.NAMES or layout.is_namespace_folder(folder.name)
+        if folder.kind != "folder" or not is_ours:
+            _report_foreign(found, path, folder.kind)
+            continue
+        for entry in _listed(found, path):
+            if entry.kind == "file":
+                _check_log(found, folder.name, f"{path}/{entry.name}")
+            else:
+                _report_foreign(found, f"{path}/{entry.name}", entry.kind)
+
+
+def _check_log(found: _Check, namespace: str, path: str) -> None:
+    try:
         for entry in log.read_log(found.store.fs, namespace, path):
             if isinstance(entry, MalformedError):
                 found.report("log-damaged", path, str(entry))
+    except (NotRegularFileError, FileTooLargeError) as error:
+        found.report("log-damaged", path, str(error))
+    except OSError as error:
+        _unreadable(found, "ref-unreadable", path, error)
 
 
-def _check_folders(found: _Check) -> None:
+def _check_folders(found: _Check, namespaces: list[str]) -> None:
     """Report what castore did not put at the top of the store and of its folders."""
-    fs = found.store.fs
-    for entry in sorted(fs.list_folder(""), key=lambda entry: entry.name):
+    for entry in _listed(found, ""):
         if entry.name not in _ROOT_NAMES:
-            found.report("foreign-file", entry.name, f"{entry.kind} with a foreign name")
+            _report_foreign(found, entry.name, entry.kind)
     _check_names(found, layout.OBJECTS, frozenset(layout.SHARDS))
-    namespaces = reading.namespaces(fs)
+    _check_names(found, layout.PACKS, frozenset())
+    _check_names(found, layout.LOCAL, _LOCAL_NAMES)
     _check_names(found, layout.REFS, frozenset({layout.NAMES, *namespaces}))
     for namespace in namespaces:
         _check_names(found, f"{layout.REFS}/{namespace}", frozenset(layout.SHARDS))
@@ -201,8 +229,11 @@ def _check_names(found: _Check, folder: str, known: frozenset[str]) -> None:
     """Report what lies in a folder that should hold nothing but folders with known names."""
     for entry in _listed(found, folder):
         if entry.kind != "folder" or entry.name not in known:
-            path = f"{folder}/{entry.name}"
-            found.report("foreign-file", path, f"{entry.kind} with a foreign name")
+            _report_foreign(found, f"{folder}/{entry.name}", entry.kind)
+
+
+def _report_foreign(found: _Check, path: str, kind: str) -> None:
+    found.report("foreign-file", path, f"{kind} that castore did not make")
 
 
 def _check_leftovers(found: _Check) -> None:
@@ -232,6 +263,10 @@ def _listed(found: _Check, folder: str) -> list[Entry]:
         return []
     except NotRegularFileError as error:
         found.report("foreign-file", folder, str(error))
+        return []
+    except OSError as error:
+        is_object = folder.startswith(layout.OBJECTS)
+        _unreadable(found, "object-unreadable" if is_object else "ref-unreadable", folder, error)
         return []
 
 
