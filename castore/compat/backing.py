@@ -102,11 +102,9 @@ def shared(root: str) -> Backing:
 def default_folder() -> str:
     """Return the folder of the default store; empty where there is no home to put it."""
     try:
-        root = default_root()
-    except RuntimeError:
+        return default_root()
+    except StoreNotFoundError:
         return ""
-    # Older versions of platformdirs give the path as it is: a folder called `~` is no home.
-    return "" if root.startswith("~") else root
 
 
 def _open(root: str) -> Store:

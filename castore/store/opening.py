@@ -82,13 +82,24 @@ def open_store(
 
 
 def default_root() -> str:
-    """Return the store that is used when none is named."""
+    """Return the store that is used when none is named.
+
+    Raises:
+        StoreNotFoundError: `CASTORE_DIR` is not set, and there is no home folder.
+    """
     named = os.environ.get("CASTORE_DIR")
     if named:
         return named
     from platformdirs import user_cache_path  # noqa: PLC0415 - only needed here, and not light
 
-    return str(user_cache_path("castore", appauthor=False) / "store")
+    try:
+        root = str(user_cache_path("castore", appauthor=False) / "store")
+    except RuntimeError:
+        root = "~"
+    # Older versions of platformdirs give the path as it is: a folder called `~` is no home.
+    if root.startswith("~"):
+        raise StoreNotFoundError("~", "there is no home folder; name a store in CASTORE_DIR")
+    return root
 
 
 def create_store(root: str) -> None:
