@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Literal
 
-from castore.errors import CorruptRefError, RefConflictError
+from castore.errors import CorruptRefError, MalformedError, RefConflictError
 from castore.format import layout, reflog
 from castore.format.ref import NO_OBJECT, RefName, encode_ref
-from castore.format.value import ObjectId
+from castore.format.value import ObjectId, shown
 from castore.refs import log, reading
 from castore.refs.reading import NoObject
 
@@ -69,6 +69,26 @@ class Update:
     on_conflict: OnConflict = "error"
     expected: Expected = PreviousValue.ANY
     reason: str = ""
+
+
+def wanted(
+    name: RefName,
+    new: ObjectId | None,
+    on_conflict: OnConflict,
+    expected: str | PreviousValue,
+    reason: str,
+) -> Update:
+    """Return the update that a caller wants, its arguments checked.
+
+    Raises:
+        MalformedError: `on_conflict` is none of the three, or `expected` no id.
+    """
+    if on_conflict not in ("error", "keep", "replace"):
+        told = f"expected error, keep or replace, got {shown(on_conflict)}"
+        raise MalformedError("on_conflict", told)
+    if not isinstance(expected, PreviousValue):
+        expected = ObjectId(expected)
+    return Update(name, new, on_conflict, expected, reason)
 
 
 class Step(Enum):

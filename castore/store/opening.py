@@ -18,7 +18,6 @@ from castore.errors import (
 )
 from castore.format import layout, version
 from castore.fs.posix import PosixFileSystem, is_mount_or_link, make_root
-from castore.store.borrowed import Borrowed
 from castore.store.store import Store
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def open_store(
         fs,
         read_only=why_read_only,
         durable=durability == "full",
-        borrowed=tuple(_borrow(alternates)),
+        alternates=tuple(_alternates(alternates)),
     )
 
 
@@ -197,11 +196,11 @@ def _prepare_local(fs: PosixFileSystem) -> None:
             raise UnsafeStoreError(f"{fs.root}/{folder}", reason)
 
 
-def _borrow(alternates: Iterable[AnyPath]) -> Iterable[Borrowed]:
+def _alternates(alternates: Iterable[AnyPath]) -> Iterable[FileSystem]:
     listed = os.environ.get("CASTORE_ALTERNATES", "")
     for path in (*alternates, *filter(None, listed.split(os.pathsep))):
         root = os.path.abspath(os.fspath(path))
         if _has_format(root):
-            yield Borrowed(_open_root(root))
+            yield _open_root(root)
         else:
             _log.warning("alternate %s is not a store; left out", root)

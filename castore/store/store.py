@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from castore.errors import (
     CorruptObjectError,
@@ -26,19 +26,20 @@ from castore.format.ref import Ref, RefName
 from castore.format.value import ObjectId, Value
 from castore.objects.database import ObjectDatabase
 from castore.objects.loose import LooseObjects
-from castore.refs import log, reading
-from castore.refs.reading import Listed, NoObject
+from castore.refs import log
+from castore.refs.database import RefDatabase
 from castore.refs.transaction import (
-    Expected,
     OnConflict,
     PreviousValue,
     RefWriter,
     Update,
+    wanted,
 )
 from castore.store.batch import Batch
 from castore.store.closure import split_links
 from castore.store.freshening import Keeper, freshen_reachable
 from castore.store.lease import lease
+from castore.store.naming import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
     from castore.format.reflog import LogEntry
     from castore.fs.protocol import FileSystem
-    from castore.store.borrowed import Borrowed
 
 _log = logging.getLogger("castore")
 
@@ -64,7 +64,7 @@ class Store:
         fs: The file system, rooted at the store.
         read_only: Why nothing may be written; empty when it may.
         durable: Whether writes return only when they survive power loss.
-        borrowed: Stores that are read below this one, first to be asked first.
+        alternates: Stores that are read below this one, first to be asked first.
         clock_ns: The time for log entries, in nanoseconds since the epoch.
 
     Attributes:
@@ -78,21 +78,22 @@ class Store:
         *,
         read_only: str = "",
         durable: bool = True,
-        borrowed: tuple[Borrowed, ...] = (),
+        alternates: tuple[FileSystem, ...] = (),
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.fs = fs
         self._read_only = read_only
         self._durable = durable
-        self._borrowed = borrowed
+        self._alternates = tuple(LooseObjects(other, durable=False) for other in alternates)
         self.loose = LooseObjects(fs, durable=durable)
-        self._objects = ObjectDatabase(fs, (self.loose, *(b.objects for b in borrowed)))
-        self._refs = RefWriter(
+        self._objects = ObjectDatabase(fs, (self.loose, *self._alternates))
+        self._refs = RefDatabase(fs, alternates, self._warn_once)
+        self._ref_writer = RefWriter(
             fs,
             durable=durable,
             clock_ns=clock_ns,
             is_sound=self._objects.is_good,
-            below=self._target_below,
+            below=self._refs.target_below,
         )
         self._keeper = Keeper(fs, self.loose, self._is_borrowed, durable=durable)
         self._thread = threading.local()
@@ -111,7 +112,7 @@ class Store:
     @property
     def alternates(self) -> tuple[str, ...]:
         """The stores that are read below this one, as shown to people."""
-        return tuple(borrowed.label for borrowed in self._borrowed)
+        return tuple(source.label for source in self._alternates)
 
     def close(self) -> None:
         """Say that the store is no longer used."""
@@ -179,7 +180,7 @@ class Store:
             yield self
             return
         with lease(self.fs):
-            batch = Batch(self.fs, self.loose, self._refs, durable=self._durable)
+            batch = Batch(self.fs, self.loose, self._ref_writer, durable=self._durable)
             self._thread.batch = batch
             try:
                 yield self
@@ -236,11 +237,11 @@ class Store:
         if id is None:
             raise MalformedError("id", "a ref needs an object; delete_ref removes one", "REF-3")
         oid = ObjectId(id)
-        name, put_first = self._name(namespace, topology, kernel, key)
-        update = self._update(name, oid, on_conflict, expected, reason)
+        name, manifest = named(namespace, topology, kernel, key)
+        update = wanted(name, oid, on_conflict, expected, reason)
         with self.at_work():
-            for manifest_id, content in put_first:
-                self._add(manifest_id, content)
+            if manifest is not None:
+                self._add(*manifest)
             return self._apply(update, reachable=[oid])
 
     def record(
@@ -265,12 +266,12 @@ class Store:
         self._check_writable()
         content = encode(value)
         oid = object_id(content)
-        name, put_first = self._name(namespace, topology, kernel, key)
-        update = self._update(name, oid, on_conflict, expected, reason)
+        name, manifest = named(namespace, topology, kernel, key)
+        update = wanted(name, oid, on_conflict, expected, reason)
         strong, weak = split_links(value)
         with self.at_work():
-            for manifest_id, manifest_content in put_first:
-                self._add(manifest_id, manifest_content)
+            if manifest is not None:
+                self._add(*manifest)
             # What is missing is found before anything is put.
             self._freshen(strong, weak)
             self._add(oid, content)
@@ -285,7 +286,7 @@ class Store:
         key: str | None = None,
     ) -> Ref | None:
         """Return a ref, or None; a damaged one is None too, with one warning."""
-        name, _ = self._name(namespace, topology, kernel, key)
+        name = named(namespace, topology, kernel, key).name
         return self._resolved(name)
 
     def delete_ref(
@@ -306,7 +307,7 @@ class Store:
             RefConflictError: The ref does not name what was expected.
         """
         self._check_writable()
-        name, _ = self._name(namespace, topology, kernel, key)
+        name = named(namespace, topology, kernel, key).name
         return self._delete(name, expected, reason)
 
     def refs(self, namespace: str | None = None) -> Iterator[Ref]:
@@ -315,11 +316,8 @@ class Store:
         A damaged one is left out, with one warning.
         """
         if namespace is not None:
-            return self._refs_in([layout.check_namespace(namespace)])
-        found = set(reading.namespaces(self.fs))
-        for borrowed in self._borrowed:
-            found.update(borrowed.namespaces())
-        return self._refs_in(sorted(found))
+            return self._refs.refs([layout.check_namespace(namespace)])
+        return self._refs.refs(self._refs.namespaces())
 
     def ref_log(
         self,
@@ -330,7 +328,7 @@ class Store:
         key: str | None = None,
     ) -> list[LogEntry]:
         """Return the changes of a ref, newest first."""
-        name, _ = self._name(namespace, topology, kernel, key)
+        name = named(namespace, topology, kernel, key).name
         return log.entries(self.fs, name)
 
     def lookup(
@@ -345,7 +343,7 @@ class Store:
 
         Damage, of the ref or of the object, is a miss with one warning.
         """
-        name, _ = self._name(namespace, topology, kernel, key)
+        name = named(namespace, topology, kernel, key).name
         oid = self._target(name)
         if oid is None:
             return None
@@ -371,7 +369,7 @@ class Store:
         """Make a named ref name an object; otherwise as `set_ref`."""
         self._check_writable()
         oid = ObjectId(id)
-        update = self._update(ref.for_name(name), oid, on_conflict, expected, reason)
+        update = wanted(ref.for_name(name), oid, on_conflict, expected, reason)
         with self.at_work():
             return self._apply(update, reachable=[oid])
 
@@ -388,7 +386,7 @@ class Store:
 
     def names(self) -> Iterator[Ref]:
         """Yield all named refs, by name."""
-        return self._refs_in([layout.NAMES])
+        return self._refs.refs([layout.NAMES])
 
     def name_log(self, name: str) -> list[LogEntry]:
         """Return the changes of a named ref, newest first."""
@@ -424,39 +422,6 @@ class Store:
         except MalformedError as error:
             raise CorruptObjectError(oid, layout.object_path(oid), str(error)) from None
 
-    def _name(
-        self,
-        namespace: str,
-        topology: str | dict[str, Value] | None,
-        kernel: str | None,
-        key: str | None,
-    ) -> tuple[RefName, list[tuple[ObjectId, bytes]]]:
-        """Return the ref's name, and the topology manifest if that was given in full."""
-        if key is not None:
-            if topology is not None or kernel is not None:
-                raise MalformedError("key", "give key, or topology and kernel, not both", "REF-5")
-            return ref.for_key(namespace, key), []
-        if topology is None or kernel is None:
-            raise MalformedError("topology", "a ref needs a topology and a kernel", "REF-1")
-        if not isinstance(topology, dict):
-            return ref.for_topology(namespace, topology, kernel), []
-        content = encode(cast("Value", topology))
-        topology_id = object_id(content)
-        return ref.for_topology(namespace, topology_id, kernel), [(topology_id, content)]
-
-    def _update(
-        self,
-        name: RefName,
-        oid: ObjectId,
-        on_conflict: OnConflict,
-        expected: str | PreviousValue,
-        reason: str,
-    ) -> Update:
-        if on_conflict not in ("error", "keep", "replace"):
-            reason = f"expected error, keep or replace, got {on_conflict!r}"
-            raise MalformedError("on_conflict", reason)
-        return Update(name, oid, on_conflict, _checked(expected), reason)
-
     def _apply(self, update: Update, *, reachable: Sequence[ObjectId]) -> Ref:
         """Freshen what the ref will keep, then change it; with it, its topology's own ref."""
         name = update.name
@@ -466,7 +431,7 @@ class Store:
         updates = [*topology_update, update]
         batch = self._batch()
         if batch is None:
-            result = self._refs.apply(updates)[-1]
+            result = self._ref_writer.apply(updates)[-1]
         else:
             result = [batch.update_ref(each) for each in updates][-1]
         return Ref(name.namespace, name.topology, name.kernel, result or update.new, name.key)  # type: ignore[arg-type]  # an update that is no deletion names an object
@@ -498,11 +463,11 @@ class Store:
 
     def _delete(self, name: RefName, expected: str | PreviousValue, reason: str) -> bool:
         existed = self._target(name) is not None
-        update = Update(name, None, "error", _checked(expected), reason)
+        update = wanted(name, None, "error", expected, reason)
         with self.at_work():
             batch = self._batch()
             if batch is None:
-                self._refs.apply([update])
+                self._ref_writer.apply([update])
             else:
                 batch.update_ref(update)
         return existed
@@ -518,50 +483,13 @@ class Store:
         batch = self._batch()
         if batch is not None and (pending := batch.pending(name)) is not None:
             return pending.new
-        try:
-            found = reading.read(self.fs, name)
-        except CorruptRefError as error:
-            self._warn_once(error)
-            return None
-        if found is NoObject.ABSENT:
-            return self._target_below(name)
-        return None if isinstance(found, NoObject) else found
-
-    def _target_below(self, name: RefName) -> ObjectId | None:
-        for borrowed in self._borrowed:
-            found = borrowed.read_ref(name)
-            if found is not NoObject.ABSENT:
-                return None if isinstance(found, NoObject) else found
-        return None
+        return self._refs.target(name)
 
     def _is_borrowed(self, oid: ObjectId) -> bool:
-        return any(borrowed.objects.has(oid) for borrowed in self._borrowed)
-
-    def _refs_in(self, namespaces: Sequence[str]) -> Iterator[Ref]:
-        for namespace in namespaces:
-            for shard in ("",) if namespace == layout.NAMES else layout.SHARDS:
-                yield from self._refs_in_shard(namespace, shard)
-
-    def _refs_in_shard(self, namespace: str, shard: str) -> Iterator[Ref]:
-        """Yield the refs of one shard; memory stays within that."""
-        found: dict[str, Listed] = {}
-        for borrowed in reversed(self._borrowed):
-            found.update((each.name.key, each) for each in borrowed.list_shard(namespace, shard))
-        for listed in reading.list_shard(self.fs, namespace, shard):
-            if isinstance(listed, CorruptRefError):
-                self._warn_once(listed)
-            else:
-                found[listed.name.key] = listed
-        for _, (name, target) in sorted(found.items()):
-            if not isinstance(target, NoObject):
-                yield Ref(name.namespace, name.topology, name.kernel, target, name.key)
+        return any(source.has(oid) for source in self._alternates)
 
     def _warn_once(self, error: CorruptObjectError | CorruptRefError) -> None:
         message = str(error)
         if message not in self._warned:
             self._warned.add(message)
             _log.warning("%s; treated as a miss", message)
-
-
-def _checked(expected: str | PreviousValue) -> Expected:
-    return expected if isinstance(expected, PreviousValue) else ObjectId(expected)
