@@ -129,7 +129,8 @@ def plan(
         raise ReadOnlyStoreError(store.fs.root, store.read_only)
     refuse_without_refs(store, "gc")
     notes: list[str] = []
-    if not _do_locks_work(store) and grace_s < GRACE_S:
+    do_locks_work = _do_locks_work(store)
+    if not do_locks_work and grace_s < GRACE_S:
         notes.append("file locks do nothing here: the grace period is raised to 14 days")
         grace_s = GRACE_S
     now_ns = store.fs.clock_ns(layout.CLOCK)
@@ -149,7 +150,12 @@ def plan(
         reachable=reachable,
         recent=len(marked) - reachable,
         cutoff_ns=cutoff_ns,
-        leftover_cutoff_ns=min(cutoff_ns, now_ns - int(_LEFTOVER_AGE_S * _NS)),
+        # A day is enough, but without locks nobody knows whether a batch still is at work.
+        leftover_cutoff_ns=min(
+            now_ns - int(_LEFTOVER_AGE_S * _NS),
+            now_ns if lease_ns is None else lease_ns,
+            now_ns if do_locks_work else cutoff_ns,
+        ),
         notes=tuple(notes),
     )
 

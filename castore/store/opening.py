@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from typing import TYPE_CHECKING, Literal
 
 from castore.errors import (
@@ -69,6 +70,7 @@ def open_store(
             raise StoreNotFoundError(root, "there is no format file; make one with: castore init")
         create_store(root)
     fs = _open_root(root)
+    _warn_if_everybody_writes(root)
     why_read_only = _why_read_only(fs, read_only=read_only)
     if not why_read_only:
         _prepare_local(fs)
@@ -165,6 +167,11 @@ def _open_root(root: str) -> PosixFileSystem:
         raise StoreNotFoundError(root, str(error)) from None
     version.check_format(data, shown_path=root)
     return fs
+
+
+def _warn_if_everybody_writes(root: str) -> None:
+    if os.name == "posix" and os.stat(root).st_mode & stat.S_IWOTH:
+        _log.warning("%s: every user may write here, so its results are anybody's", root)
 
 
 def _why_read_only(fs: PosixFileSystem, *, read_only: bool) -> str:

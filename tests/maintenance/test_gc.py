@@ -194,6 +194,27 @@ def test_what_is_written_under_a_lease_is_kept_however_long_ago_it_was() -> None
     assert run(store, grace_s=0).removed == 1
 
 
+def test_the_now_that_counts_is_taken_before_the_leases_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Taken after, a writer that begins in between loses what it has just written."""
+    store, fs = store_with_a_ref()
+    oid = store.put(A)
+    fs.advance(DAY_NS)
+    look = gc._oldest_lease_ns
+
+    def look_then_a_writer_begins(looked_at: Store) -> int | None:
+        found = look(looked_at)
+        fs.lock(f"{layout.LEASES}/writer", wait_s=0)
+        Store(fs).put(A)
+        fs.advance(1)
+        return found
+
+    monkeypatch.setattr(gc, "_oldest_lease_ns", look_then_a_writer_begins)
+    gc.apply(store, gc.plan(store, grace_s=0))
+    assert store.has(oid)
+
+
 def test_a_lease_that_nobody_holds_keeps_nothing_and_is_swept() -> None:
     store, fs = store_with_a_ref()
     fs.write_new(f"{layout.LEASES}/dead", b"process 1 on elsewhere\n")
@@ -328,13 +349,23 @@ def test_what_castore_did_not_name_is_never_removed_nor_followed(tmp_path: Path)
     assert (store.root / "objects/00" / ("0" * 62)).is_symlink()
 
 
-def test_leftovers_are_swept_by_age() -> None:
+@pytest.mark.parametrize("grace_s", [0, gc.GRACE_S])
+def test_leftovers_are_swept_after_a_day_whatever_the_grace_period(grace_s: float) -> None:
     store, fs = store_with_a_ref()
     fs.write_new(f"{layout.TMP}/old", b"half a frame")
     fs.advance(25 * 3600 * 10**9)
     fs.write_new(f"{layout.TMP}/young", b"half a frame")
-    assert run(store, grace_s=0).leftovers == 1
+    assert run(store, grace_s=grace_s).leftovers == 1
     assert leftovers(fs) == [f"{layout.TMP}/young"]
+
+
+def test_the_temp_files_of_a_batch_at_work_are_no_leftovers() -> None:
+    store, fs = store_with_a_ref()
+    with store.batch():
+        oid = store.put(A)
+        fs.advance(3 * DAY_NS)
+        gc.apply(Store(fs), gc.plan(Store(fs), grace_s=0))
+    assert store.get(oid) == A
 
 
 def test_the_clock_that_counts_is_that_of_the_file_system() -> None:

@@ -174,7 +174,7 @@ def test_every_acknowledged_ref_resolves_beside_two_gcs_without_grace(root: Path
 def test_the_same_test_fails_when_a_step_of_the_protocol_is_left_out(
     tmp_path: Path, step: str
 ) -> None:
-    for attempt in range(8):
+    for attempt in range(12):
         root = castore.open(tmp_path / str(attempt)).root
         try:
             answers, _ = run_beside_gc(root, 250, CASTORE_TEST_BREAK=step)

@@ -6,7 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,11 +26,10 @@ from castore.errors import (
 from castore.format import layout
 from castore.fs.posix import PosixFileSystem
 from castore.maintenance import fsck, gc
-from tests.store.worlds import FOREIGN_TOPOLOGY, errors_in, id_of, manifest
+from tests.store.worlds import FOREIGN_TOPOLOGY, TOPOLOGY, errors_in, id_of, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from castore.fs.protocol import Entry
 
@@ -279,6 +281,71 @@ def test_a_store_that_a_group_shares_stays_shared_whatever_the_umask(group_share
         assert mode & 0o060 == 0o060, path
         assert mode & 0o007 == 0, path
         assert path.is_file() or mode & 0o010, path
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """Return a folder that any user may enter, which those of pytest are not."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can be two users")
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077])
+def test_two_users_of_one_group_share_a_store(public_folder: Path, umask: int) -> None:
+    user, group = 65534, 65533
+    root = public_folder / "s"
+    root.mkdir()
+    os.chown(root, -1, group)
+    root.chmod(0o2770)
+    old = os.umask(umask)
+    try:
+        store = castore.open(root)
+        store.record("tuning", TOPOLOGY, "k", A)
+        child = os.fork()
+        if child == 0:
+            os._exit(as_another_user(root, user, group))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        store.record("tuning", TOPOLOGY, "k", B, expected=id_of(manifest(7)))
+        gc.apply(store, gc.plan(store, grace_s=0))
+    finally:
+        os.umask(old)
+    assert store.lookup("tuning", TOPOLOGY, "theirs") == B
+    assert fsck.check(store).findings == ()
+
+
+def as_another_user(root: Path, user: int, group: int) -> int:
+    """Read, write, replace and collect as another user of the group; return an exit status."""
+    try:
+        os.setgroups([])
+        os.setgid(group)
+        os.setuid(user)
+        store = castore.open(root)
+        assert store.lookup("tuning", TOPOLOGY, "k") == A
+        before = store.fs.stat(layout.object_path(id_of(A))).mtime_ns
+        store.put(A)
+        assert store.fs.stat(layout.object_path(id_of(A))).mtime_ns > before
+        store.record("tuning", TOPOLOGY, "theirs", B)
+        store.record("tuning", TOPOLOGY, "k", manifest(7), on_conflict="replace")
+        store.record("tuning", TOPOLOGY, "k", A, on_conflict="replace")
+        store.record("tuning", TOPOLOGY, "k", manifest(7), on_conflict="replace")
+        gc.apply(store, gc.plan(store, grace_s=0))
+    except BaseException:  # noqa: BLE001 - whatever it is, the parent must learn of it
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def test_a_store_that_everybody_may_write_is_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = castore.open(tmp_path / "s").root
+    assert caplog.records == []
+    root.chmod(0o777)
+    castore.open(root)
+    assert "every user" in caplog.text
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o755])

@@ -11,6 +11,7 @@ import pytest
 import castore
 from castore.errors import (
     CorruptObjectError,
+    LockTimeoutError,
     MalformedError,
     NotRegularFileError,
     ObjectNotFoundError,
@@ -19,12 +20,14 @@ from castore.errors import (
 from castore.format import layout, ref
 from castore.format.value import Link, WeakLink
 from castore.fs import flock
+from castore.refs import transaction
 from castore.refs.transaction import PreviousValue
 from castore.store.store import Store
 from tests.store.worlds import (
     FOREIGN_TOPOLOGY,
     TOPOLOGY,
     id_of,
+    leftovers_on_disk,
     manifest,
     memory_store,
     object_file,
@@ -365,6 +368,20 @@ def test_a_torn_log_line_takes_no_other_with_it(store: Store) -> None:
     log.write_bytes(log.read_bytes() + log.read_bytes()[:50])
     store.record("tuning", T, "k", B, on_conflict="replace")
     assert [each.new for each in store.ref_log("tuning", T, "k")] == [id_of(B), id_of(A)]
+
+
+def test_a_lock_that_another_holds_is_waited_for_a_bounded_time_and_its_holder_named(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction, "LOCK_WAIT_S", 0.02)
+    name = ref.for_topology("tuning", T, "k")
+    with castore.open(store.root).fs.lock(layout.ref_lock_path(name.namespace, name.key), wait_s=0):
+        with pytest.raises(LockTimeoutError) as caught:
+            store.record("tuning", T, "k", A)
+        assert f"process {os.getpid()}" in caught.value.holder
+        assert store.get_ref("tuning", T, "k") is None
+        assert leftovers_on_disk(store.root) == []
+    store.record("tuning", T, "k", A)
 
 
 # --- where locks do nothing -------------------------------------------------------------------
