@@ -12,18 +12,15 @@ import contextlib
 import errno
 import os
 import socket
-import stat
 import time
 from typing import TYPE_CHECKING, Self
 
-from castore.errors import LockTimeoutError, NotRegularFileError
-from castore.fs.protocol import kind_of
+from castore.errors import LockTimeoutError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
-_OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_OPEN |= getattr(os, "O_NONBLOCK", 0)
 _HOLDER_BYTES_MAX = 512
 _PAUSE_FIRST_S = 0.001
 _PAUSE_MAX_S = 0.05
@@ -47,8 +44,10 @@ class FileLock:
         if self._process != os.getpid():
             os.close(fd)  # a forked child has but a copy: the lock stays its parent's
             return
+        # Windows removes no file that is open; nor are there locks that it could be removed under.
+        remove_closed = remove and os.name == "nt"
         try:
-            if remove and _is_named(fd, self._full):
+            if remove and not remove_closed and _is_named(fd, self._full):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._full)
         finally:
@@ -56,6 +55,9 @@ class FileLock:
             with contextlib.suppress(OSError):
                 _flock(fd, "LOCK_UN")
             os.close(fd)
+            if remove_closed:
+                with contextlib.suppress(FileNotFoundError, PermissionError):
+                    os.unlink(self._full)
 
     def excludes_another(self) -> bool:
         """Tell whether a second opening of the file fails to get the lock."""
@@ -79,8 +81,14 @@ class FileLock:
         self.release()
 
 
-def acquire(full: str, path: str, mode: int, *, wait_s: float) -> FileLock:
+def acquire(full: str, path: str, open_file: Callable[[str], int], *, wait_s: float) -> FileLock:
     """Return the lock on the file `full`, waiting for at most `wait_s` seconds.
+
+    Args:
+        full: The whole path of the lock file.
+        path: The same, relative to the store.
+        open_file: Opens `path` for reading and writing, making a plain file where it is missing.
+        wait_s: How long to wait for another one to let go, in seconds.
 
     Raises:
         LockTimeoutError: Another one held it all the while.
@@ -88,12 +96,11 @@ def acquire(full: str, path: str, mode: int, *, wait_s: float) -> FileLock:
     start_s = time.monotonic()
     pause_s = _PAUSE_FIRST_S
     while True:
-        fd = _open(full, path, mode)
+        fd = open_file(path)
         try:
-            _check_plain(fd, path)
             held = _try(fd)
             if held and _is_named(fd, full):
-                _write_holder(fd)
+                _write_holder(fd, full)
                 return FileLock(full, fd)
         except BaseException:
             os.close(fd)
@@ -107,26 +114,6 @@ def acquire(full: str, path: str, mode: int, *, wait_s: float) -> FileLock:
             raise LockTimeoutError(path, round(waited_s, 3), holder)
         time.sleep(min(pause_s, wait_s - waited_s))
         pause_s = min(2 * pause_s, _PAUSE_MAX_S)
-
-
-def _open(full: str, path: str, mode: int) -> int:
-    try:
-        fd = os.open(full, _OPEN, mode)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise NotRegularFileError(path, "a symbolic link") from None
-        raise
-    if hasattr(os, "fchmod"):
-        # Whoever may write the store may take its locks, whatever the maker's umask.
-        with contextlib.suppress(PermissionError):
-            os.fchmod(fd, mode)
-    return fd
-
-
-def _check_plain(fd: int, path: str) -> None:
-    mode = os.fstat(fd).st_mode
-    if not stat.S_ISREG(mode):
-        raise NotRegularFileError(path, kind_of(mode))
 
 
 def _try(fd: int) -> bool:
@@ -160,14 +147,14 @@ def _is_named(fd: int, full: str) -> bool:
     return (mine.st_dev, mine.st_ino) == (named.st_dev, named.st_ino)
 
 
-def _write_holder(fd: int) -> None:
+def _write_holder(fd: int, full: str) -> None:
     """Say who holds the lock. A full disk must not stop gc, so failing to say it is no error."""
     holder = f"process {os.getpid()} on {socket.gethostname()} since {_now()}\n"
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)
-        os.pwrite(fd, holder.encode(), 0)
+        os.write(fd, holder.encode())
         return
-    os.utime(fd)
+    os.utime(fd if os.utime in os.supports_fd else full)
 
 
 def _now() -> str:
@@ -175,5 +162,5 @@ def _now() -> str:
 
 
 def _read_holder(fd: int) -> str:
-    text = os.pread(fd, _HOLDER_BYTES_MAX, 0).decode("utf-8", "replace").strip()
+    text = os.read(fd, _HOLDER_BYTES_MAX).decode("utf-8", "replace").strip()
     return "".join(c if c.isprintable() else " " for c in text)

@@ -1,10 +1,9 @@
 """A real file system, through the `os` module.
 
 No file is opened through a symbolic link: the last part of a path by O_NOFOLLOW,
-the folders above it by looking at each once per process. Modes come from the
-store's root, not from the umask, so that whoever may write the root can write what
-is in it. Nothing stays open between calls, which is what makes a store usable
-after a fork.
+the folders above it by looking at each once per process. Owners and modes come from
+the store's root, not from the process (`rights`). Nothing stays open between calls,
+which is what makes a store usable after a fork.
 """
 
 from __future__ import annotations
@@ -14,15 +13,19 @@ import errno
 import logging
 import os
 import stat as stat_module
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, TypeVar
 
 from castore.errors import FileTooLargeError, NotRegularFileError
 from castore.fs.flock import FileLock, acquire
 from castore.fs.protocol import Entry, Status, kind_of
+from castore.fs.rights import HAS_MODES, rights_of
 from castore.fs.syscalls import fsync, rename_no_replace, syncfs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger("castore")
 
@@ -36,12 +39,21 @@ _WRITE |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
 _APPEND |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
-# Windows can touch only what a link leads to.
+_LOCK = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_LOCK |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_FOLDER |= getattr(os, "O_CLOEXEC", 0)
+
+# Windows can touch only what a link leads to, and links only what is no link.
 _TOUCHES_LINKS = os.utime in os.supports_follow_symlinks
+_LINKS_LINKS = os.link in os.supports_follow_symlinks  # noqa: TID251 - not called here
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 _CANNOT_SYNC_FOLDER = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EBADF}
 # Measured on ext4: from about this many files on, one syncfs costs less than an fsync each.
 _SYNC_ONE_BY_ONE_MAX = 16
+# In a shared store: how long another user may take between making a file and giving it its mode.
+_RIGHTS_WAIT_S = 2.0
+_RIGHTS_PAUSE_S = 0.005
 
 
 class PosixFileSystem:
@@ -51,10 +63,8 @@ class PosixFileSystem:
         self._root = os.path.abspath(root)
         self._real_folders: set[str] = set()
         self._warned: set[str] = set()
-        mode = os.stat(self._root).st_mode
-        self._file_mode = mode & 0o666
-        self._object_mode = self._file_mode if mode & 0o020 else mode & 0o444
-        self._folder_mode = mode & 0o7777
+        self._rights = rights_of(os.stat(self._root))
+        self._waits_for_rights = self._rights.is_shared
 
     @property
     def root(self) -> str:
@@ -63,7 +73,8 @@ class PosixFileSystem:
 
     def is_writable(self) -> bool:
         """Tell whether this process may write the root (False on a read-only file system)."""
-        return os.access(self._root, os.W_OK | os.X_OK)
+        effective = os.access in os.supports_effective_ids
+        return os.access(self._root, os.W_OK | os.X_OK, effective_ids=effective)
 
     def read(self, path: str, *, limit_bytes_max: int) -> bytes:
         """See the protocol."""
@@ -96,11 +107,11 @@ class PosixFileSystem:
         self, path: str, data: bytes, *, read_only: bool = False, durable: bool = False
     ) -> None:
         """See the protocol."""
-        mode = self._object_mode if read_only else self._file_mode
+        mode = self._rights.object_mode if read_only else self._rights.file_mode
         fd = self._open(path, _CREATE, mode)
         try:
             try:
-                _set_mode(fd, mode)
+                self._rights.give(fd, os.fstat(fd), mode)
                 _write_all(fd, data)
                 if durable:
                     fsync(fd)
@@ -114,12 +125,12 @@ class PosixFileSystem:
 
     def append(self, path: str, data: bytes, *, durable: bool = False) -> None:
         """See the protocol."""
-        fd = self._open(path, _APPEND, self._file_mode)
+        mode = self._rights.file_mode
+        fd = self._open(path, _APPEND, mode)
         try:
-            size = _plain_file(fd, path).st_size
-            if size == 0:
-                _set_mode(fd, self._file_mode)
-            elif os.pread(fd, 1, size - 1) != b"\n":
+            found = _plain_file(fd, path)
+            self._rights.give(fd, found, mode)
+            if found.st_size and not _ends_a_line(fd, found.st_size):
                 data = b"\n" + data
             _write_all(fd, data)
             if durable:
@@ -137,10 +148,10 @@ class PosixFileSystem:
 
     def sync_folder(self, path: str) -> None:
         """See the protocol."""
-        if os.name == "nt":  # pragma: no cover - Windows has no such call
-            return
         self._check_folders(f"{path}/")
-        fd = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
+        if os.name == "nt":
+            return  # Windows has no such call
+        fd = self._open(path, _FOLDER)
         try:
             fsync(fd)
         except OSError as error:
@@ -158,21 +169,33 @@ class PosixFileSystem:
         """See the protocol."""
         self._check_folders(source)
         self._check_folders(target)
-        os.replace(f"{self._root}/{source}", f"{self._root}/{target}")  # noqa: TID251 - this is castore.fs
+        old, new = f"{self._root}/{source}", f"{self._root}/{target}"
+        try:
+            os.replace(old, new)  # noqa: TID251 - this is castore.fs
+        except PermissionError:
+            self._again(lambda: os.replace(old, new))  # noqa: TID251 - this is castore.fs
 
     def rename_new(self, source: str, target: str) -> None:
         """See the protocol."""
         self._check_folders(source)
         self._check_folders(target)
         old, new = f"{self._root}/{source}", f"{self._root}/{target}"
-        try:
-            os.link(old, new, follow_symlinks=False)  # noqa: TID251 - this is castore.fs
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-        else:
-            os.unlink(old)
+        if os.name == "nt":
+            os.rename(old, new)  # noqa: TID251 - this is castore.fs; there it replaces nothing
             return
+        try:
+            _link(old, new)
+        except OSError as error:
+            if error.errno == errno.EACCES:
+                self._again(lambda: _link(old, new))
+            elif error.errno in _NO_LINKS:
+                self._rename_new_without_links(old, new)
+                return
+            else:
+                raise
+        os.unlink(old)
+
+    def _rename_new_without_links(self, old: str, new: str) -> None:
         if rename_no_replace(old, new):
             return
         # Neither call exists here (exFAT, for one): the caller's lock is all that is left.
@@ -193,10 +216,23 @@ class PosixFileSystem:
         try:
             os.mkdir(full)
         except FileExistsError:
-            return
-        # The umask took bits away; a folder that another user made first is his to set.
-        with contextlib.suppress(PermissionError):
-            os.chmod(full, self._folder_mode)
+            if not os.path.isdir(full):
+                return  # whoever goes into it learns what it is
+        except PermissionError:
+            self._again(lambda: os.mkdir(full))
+        if HAS_MODES:
+            self._give_folder(full)
+
+    def _give_folder(self, full: str) -> None:
+        """Give a folder its rights, also one whose maker was killed before he could."""
+        try:
+            fd = os.open(full, _FOLDER)
+        except PermissionError:
+            return  # another user's, who is about to set them
+        try:
+            self._rights.give(fd, os.fstat(fd), self._rights.folder_mode)
+        finally:
+            os.close(fd)
 
     def touch(self, path: str) -> None:
         """See the protocol."""
@@ -206,10 +242,10 @@ class PosixFileSystem:
 
     def clock_ns(self, path: str) -> int:
         """See the protocol."""
-        fd = self._open(path, _WRITE, self._file_mode)
+        mode = self._rights.file_mode
+        fd = self._open(path, _WRITE, mode)
         try:
-            if _plain_file(fd, path).st_size == 0:
-                _set_mode(fd, self._file_mode)
+            self._rights.give(fd, _plain_file(fd, path), mode)
             os.write(fd, b"\n")
             return os.fstat(fd).st_mtime_ns
         finally:
@@ -217,8 +253,17 @@ class PosixFileSystem:
 
     def lock(self, path: str, *, wait_s: float) -> FileLock:
         """See the protocol."""
-        self._check_folders(path)
-        return acquire(f"{self._root}/{path}", path, self._file_mode, wait_s=wait_s)
+        return acquire(f"{self._root}/{path}", path, self._open_lock, wait_s=wait_s)
+
+    def _open_lock(self, path: str) -> int:
+        mode = self._rights.file_mode
+        fd = self._open(path, _LOCK, mode)
+        try:
+            self._rights.give(fd, _plain_file(fd, path), mode)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
 
     def do_locks_work(self, path: str) -> bool:
         """See the protocol."""
@@ -230,6 +275,8 @@ class PosixFileSystem:
         full = f"{self._root}/{path}"
         try:
             return os.open(full, flags, mode)
+        except PermissionError:
+            return self._again(lambda: os.open(full, flags, mode))
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise NotRegularFileError(path, "a symbolic link") from None
@@ -246,6 +293,20 @@ class PosixFileSystem:
             if not stat_module.S_ISDIR(found.st_mode):
                 raise NotRegularFileError(folder, kind_of(found.st_mode))
             self._real_folders.add(folder)
+
+    def _again(self, act: Callable[[], _T]) -> _T:
+        """Repeat what was not permitted, for a moment, in a store that a group shares.
+
+        What another user makes with a tight umask is closed to the group until he has set its
+        mode, in his very next calls. Who waited in vain once does not wait again.
+        """
+        give_up_s = time.monotonic() + _RIGHTS_WAIT_S
+        while self._waits_for_rights and time.monotonic() < give_up_s:
+            time.sleep(_RIGHTS_PAUSE_S)
+            with contextlib.suppress(PermissionError):
+                return act()
+        self._waits_for_rights = False
+        return act()
 
     def _warn_once(self, message: str) -> None:
         if message not in self._warned:
@@ -331,12 +392,15 @@ def _write_all(fd: int, data: bytes) -> None:
         written += more
 
 
-def _set_mode(fd: int, mode: int) -> None:
-    """Give back the bits that the umask took; mostly it took none, and looking is cheaper."""
-    if hasattr(os, "fchmod") and stat_module.S_IMODE(os.fstat(fd).st_mode) != mode:
-        # Some file systems have no modes; what they give is what there is.
-        with contextlib.suppress(PermissionError):
-            os.fchmod(fd, mode)
+def _ends_a_line(fd: int, size_bytes: int) -> bool:
+    # Not pread, which Windows lacks; the file is open for appending, so writes go to its end.
+    os.lseek(fd, size_bytes - 1, os.SEEK_SET)
+    return os.read(fd, 1) == b"\n"
+
+
+def _link(old: str, new: str) -> None:
+    options = {"follow_symlinks": False} if _LINKS_LINKS else {}
+    os.link(old, new, **options)  # noqa: TID251 - this is castore.fs
 
 
 def _entry_kind(entry: os.DirEntry[str]) -> str:

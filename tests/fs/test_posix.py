@@ -586,7 +586,7 @@ def test_another_error_of_a_lock_is_one_and_leaks_no_descriptor(
 
 def test_a_full_disk_stops_no_lock(fs: PosixFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
     fs.lock("lock", wait_s=0).release()
-    monkeypatch.setattr(os, "pwrite", fail(errno.ENOSPC))
+    monkeypatch.setattr(os, "write", fail(errno.ENOSPC))
     monkeypatch.setattr(os, "ftruncate", fail(errno.ENOSPC))
     os.utime(f"{fs.root}/lock", ns=(1, 1))
     fs.lock("lock", wait_s=0).release()
