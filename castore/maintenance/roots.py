@@ -57,7 +57,7 @@ def refuse_without_refs(store: Store, operation: str) -> None:
         raise MaintenanceRefusedError(
             operation,
             "refs/ is empty while there are objects; a mount may be missing. "
-            "If the store is meant to have no refs, pin what shall stay: castore pin ID",
+            "If the store is meant to hold no refs, name an object that shall stay by one first",
         )
 
 

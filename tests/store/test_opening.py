@@ -338,16 +338,6 @@ def as_another_user(root: Path, user: int, group: int) -> int:
     return 0
 
 
-def test_a_store_that_everybody_may_write_is_warned_about(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    root = castore.open(tmp_path / "s").root
-    assert caplog.records == []
-    root.chmod(0o777)
-    castore.open(root)
-    assert "every user" in caplog.text
-
-
 @pytest.mark.parametrize("mode", [0o700, 0o755])
 def test_the_mode_of_the_root_is_that_of_what_is_in_it(tmp_path: Path, mode: int) -> None:
     root = tmp_path / "s"

@@ -203,6 +203,13 @@ def test_by_key_namespaces_take_a_key_and_others_do_not() -> None:
     assert store.delete_ref("by-key-tuning", key=KEY)
 
 
+def test_the_log_of_a_ref_tells_nothing_of_others_in_the_same_shard() -> None:
+    store, _ = memory_store()
+    store.record("by-key-tuning", key=KEY, value=A)
+    store.record("by-key-tuning", key=KEY[:-1] + "1", value=B)
+    assert [each.new for each in store.ref_log("by-key-tuning", key=KEY)] == [id_of(A)]
+
+
 def test_named_refs_are_set_listed_logged_and_deleted() -> None:
     store, _ = memory_store()
     oid = store.put(A)
