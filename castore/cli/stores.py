@@ -7,8 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from castore.errors import StoreNotFoundError
-from castore.format import layout
-from castore.store.opening import default_root, open_store
+from castore.store.opening import default_root, has_format, open_store
 
 if TYPE_CHECKING:
     import argparse
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
 def root(args: argparse.Namespace) -> str:
     """Return the folder that is meant, whether a store is there or not."""
     return os.path.abspath(args.store if args.store is not None else default_root())
-
-
-def exists(folder: str) -> bool:
-    """Tell whether a store is there."""
-    return os.path.lexists(os.path.join(folder, layout.FORMAT))
 
 
 def to_read(args: argparse.Namespace) -> Store:
@@ -51,6 +45,6 @@ def to_fill(args: argparse.Namespace) -> Store:
 
 def _existing(args: argparse.Namespace) -> str:
     folder = root(args)
-    if not exists(folder):
+    if not has_format(folder):
         raise StoreNotFoundError(folder, f"make one with: castore init {shlex.quote(folder)}")
     return folder

@@ -315,13 +315,16 @@ class PosixFileSystem:
 
 
 def make_root(path: str) -> None:
-    """Make a folder and its missing parents, durably; it may be there already."""
+    """Make a folder and its missing parents, durably; it may be there already.
+
+    The umask says who may do what with them, except that they are never open to all.
+    """
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)
     make_root(parent)
     with contextlib.suppress(FileExistsError):
-        os.mkdir(path)
+        os.mkdir(path, 0o775)
     PosixFileSystem(parent).sync_folder("")
 
 

@@ -1,17 +1,21 @@
 """Finding, making and opening a store.
 
 A store is made in an empty or missing folder only, and its `format` file is written
-last: a folder that has one is a whole store, whenever the power went.
+last: a folder that has one is a whole store, whenever the power went. What is in it
+gets the owner, the group and the mode of its root: a new root has what the umask
+gives, but is never open to all.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import shlex
 import stat
 from typing import TYPE_CHECKING, Literal
 
 from castore.errors import (
+    MaintenanceRefusedError,
     MalformedError,
     NotRegularFileError,
     StoreNotFoundError,
@@ -20,6 +24,7 @@ from castore.errors import (
 from castore.format import layout, version
 from castore.fs.posix import PosixFileSystem, is_mount_or_link, make_root
 from castore.store.store import Store
+from castore.store.trust import check_trust, is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("castore")
 
 Durability = Literal["full", "none"]
+Shared = Literal["umask", "group"]
 AnyPath = str | os.PathLike[str]
 
 # What an interrupted creation leaves behind, and what a new file system holds.
@@ -57,7 +63,9 @@ def open_store(
     Raises:
         StoreNotFoundError: There is no store, and none may be made.
         StoreVersionError: The store needs a newer castore.
-        UnsafeStoreError: `local/` is a link, or on another file system than the store.
+        UnsafeStoreError: `local/` is a link, or on another file system than the store. Or the
+            store, or one that is read below it, is a stranger's or may be written by every user,
+            and `CASTORE_TRUST` does not list it.
     """
     if durability not in ("full", "none"):
         raise MalformedError("durability", f"expected full or none, got {durability!r}")
@@ -65,12 +73,11 @@ def open_store(
         # An unset variable, most likely; it must not turn the current folder into a store.
         raise MalformedError("path", "an empty path names no store")
     root = os.path.abspath(os.fspath(path) if path is not None else default_root())
-    if not _has_format(root):
+    if not has_format(root):
         if read_only or not create:
             raise StoreNotFoundError(root, "there is no format file; make one with: castore init")
         create_store(root)
     fs = _open_root(root)
-    _warn_if_everybody_writes(root)
     why_read_only = _why_read_only(fs, read_only=read_only)
     if not why_read_only:
         _prepare_local(fs)
@@ -103,18 +110,29 @@ def default_root() -> str:
     return root
 
 
-def create_store(root: str) -> None:
+def create_store(root: str, *, shared: Shared = "umask") -> None:
     """Make a store in a missing or empty folder, durably; an existing store is left as it is.
+
+    Args:
+        root: The folder.
+        shared: `umask`: a new folder gets the mode that the umask gives, and everything in the
+            store follows it. `group`: all users of the folder's group may read and write.
 
     Raises:
         StoreNotFoundError: The folder holds something else.
+        MaintenanceRefusedError: It is a store already, and no group shares it.
+        UnsafeStoreError: The folder is a stranger's, or every user may write it; or its group
+            cannot be given it.
     """
     make_root(root)
+    check_trust(root)
     fs = PosixFileSystem(root)
     # Asked first: where another process makes and fills the store meanwhile, `format` shows it.
     has_objects = _has_objects(fs)
     names = {entry.name for entry in fs.list_folder("")}
     if layout.FORMAT in names:
+        if shared == "group" and not is_shared(root):
+            raise MaintenanceRefusedError("sharing", _how_to_share(root))
         return
     strange = sorted(names - _SKELETON)
     if strange or has_objects:
@@ -122,7 +140,26 @@ def create_store(root: str) -> None:
         raise StoreNotFoundError(
             root, f"the folder is not empty ({found!r}); name an empty or missing one"
         )
+    if shared == "group":
+        _share(root)
+        fs = PosixFileSystem(root)  # it takes the modes from the root
     lay_out(fs)
+
+
+def _share(root: str) -> None:
+    """Give a folder to its group: what is made in it belongs to that group as well."""
+    os.chmod(root, (stat.S_IMODE(os.stat(root).st_mode) | 0o2070) & ~stat.S_IWOTH)
+    if not is_shared(root):
+        reason = "it cannot be shared: its group is none of yours, or groups are unknown here"
+        raise UnsafeStoreError(root, reason)
+
+
+def _how_to_share(root: str) -> str:
+    here = shlex.quote(root)
+    return (
+        f"{root} is a store that no group shares; to share it, run as its owner: "
+        f"chmod -R g+rwX {here} && find {here} -type d -exec chmod g+s {{}} +"
+    )
 
 
 def lay_out(fs: FileSystem) -> None:
@@ -155,11 +192,21 @@ def _has_objects(fs: FileSystem) -> bool:
     )
 
 
-def _has_format(root: str) -> bool:
-    return os.path.lexists(os.path.join(root, layout.FORMAT))
+def has_format(root: str) -> bool:
+    """Tell whether a folder is a store, or was meant to be one.
+
+    Raises:
+        PermissionError: This user may not look into it.
+    """
+    try:
+        os.lstat(os.path.join(root, layout.FORMAT))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _open_root(root: str) -> PosixFileSystem:
+    check_trust(root)
     fs = PosixFileSystem(root)
     try:
         data = fs.read(layout.FORMAT, limit_bytes_max=version.FORMAT_BYTES_MAX)
@@ -167,11 +214,6 @@ def _open_root(root: str) -> PosixFileSystem:
         raise StoreNotFoundError(root, str(error)) from None
     version.check_format(data, shown_path=root)
     return fs
-
-
-def _warn_if_everybody_writes(root: str) -> None:
-    if os.name == "posix" and os.stat(root).st_mode & stat.S_IWOTH:
-        _log.warning("%s: every user may write here, so its results are anybody's", root)
 
 
 def _why_read_only(fs: PosixFileSystem, *, read_only: bool) -> str:
@@ -207,7 +249,12 @@ def _alternates(alternates: Iterable[AnyPath]) -> Iterable[FileSystem]:
     listed = os.environ.get("CASTORE_ALTERNATES", "")
     for path in (*alternates, *filter(None, listed.split(os.pathsep))):
         root = os.path.abspath(os.fspath(path))
-        if _has_format(root):
+        try:
+            is_store = has_format(root)
+        except PermissionError:
+            _log.warning("alternate %s may not be read by this user; left out", root)
+            continue
+        if is_store:
             yield _open_root(root)
         else:
             _log.warning("alternate %s is not a store; left out", root)
