@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,11 @@ def store_with_a_ref() -> tuple[Store, MemoryFileSystem]:
     store, fs = memory_store()
     store.record("tuning", T, "kept", KEPT)
     return store, fs
+
+
+def age(store: Store, oid: str) -> None:
+    """Let an object on disk be old: two calls in one tick of its clock are equally young."""
+    os.utime(object_file(store.root, oid), (1, 1))
 
 
 def run(
@@ -296,7 +302,7 @@ def test_a_ref_whose_object_is_missing_stops_nothing(tmp_path: Path) -> None:
     store = castore.open(tmp_path / "s")
     store.record("tuning", T, "kept", KEPT)
     object_file(store.root, store.record("tuning", T, "k", A)).unlink()
-    store.put(B)
+    age(store, store.put(B))
     assert run(store, grace_s=0).removed == 1
 
 
@@ -328,6 +334,7 @@ def test_what_castore_did_not_name_is_never_removed_nor_followed(tmp_path: Path)
     store = castore.open(tmp_path / "s")
     store.record("tuning", T, "kept", KEPT)
     oid = store.put(A)
+    age(store, oid)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("precious")
     foreign = [

@@ -17,7 +17,14 @@ import pytest
 import castore
 from castore.errors import ReadOnlyStoreError, StoreNotFoundError, UnsafeStoreError
 from castore.maintenance import fsck, gc
-from tests.store.worlds import FOREIGN_TOPOLOGY, errors_in, id_of, leftovers_on_disk, manifest
+from tests.store.worlds import (
+    FOREIGN_TOPOLOGY,
+    errors_in,
+    id_of,
+    leftovers_on_disk,
+    manifest,
+    object_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,7 +113,8 @@ def test_on_a_full_disk_writes_fail_cleanly_reads_work_and_gc_makes_room(
     store = castore.open(where / "s")
     store.record("tuning", T, "kept", A)
     for rubbish in range(5):
-        store.put({"rubbish": os.urandom(3000), "n": rubbish})
+        oid = store.put({"rubbish": os.urandom(3000), "n": rubbish})
+        os.utime(object_file(store.root, oid), (1, 1))
     assert fill(store) == number
     assert leftovers_on_disk(store.root) == []
     assert errors_in(store) == []
