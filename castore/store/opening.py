@@ -8,6 +8,7 @@ gives, but is never open to all.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shlex
@@ -124,8 +125,7 @@ def create_store(root: str, *, shared: Shared = "umask") -> None:
         UnsafeStoreError: The folder is a stranger's, or every user may write it; or its group
             cannot be given it.
     """
-    make_root(root)
-    check_trust(root)
+    _make_trusted(root)
     fs = PosixFileSystem(root)
     # Asked first: where another process makes and fills the store meanwhile, `format` shows it.
     has_objects = _has_objects(fs)
@@ -144,6 +144,19 @@ def create_store(root: str, *, shared: Shared = "umask") -> None:
         _share(root)
         fs = PosixFileSystem(root)  # it takes the modes from the root
     lay_out(fs)
+
+
+def _make_trusted(root: str) -> None:
+    """Make a folder, unless what is made there is open to all, as on exFAT without a umask."""
+    is_new = not os.path.lexists(root)
+    make_root(root)
+    try:
+        check_trust(root)
+    except UnsafeStoreError:
+        if is_new:
+            with contextlib.suppress(OSError):
+                os.rmdir(root)
+        raise
 
 
 def _share(root: str) -> None:

@@ -54,7 +54,7 @@ def _open_to_all(root: str) -> str:
         if stat.S_ISDIR(mode) and mode & stat.S_IWOTH:
             return (
                 "every user of this machine may write here, so its results are anybody's; "
-                f"run: chmod o-w {shlex.quote(path)}"
+                f"run: chmod o-w {shlex.quote(path)} (or, where there are no modes, mount it so)"
             )
     return ""
 
