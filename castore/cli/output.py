@@ -1,7 +1,7 @@
 """Where a command's output goes: data to stdout, remarks to stderr.
 
 Everything passes through here, so that text from a store is harmless wherever it is
-printed, and `--json` output is nothing but one JSON document.
+printed, and `--json` output is nothing but JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Output:
     """The output of one command.
 
     Attributes:
-        as_json: Whether stdout gets one JSON document in place of text.
+        as_json: Whether stdout gets JSON in place of text: one document, or one on each line.
     """
 
     as_json: bool
@@ -44,6 +44,10 @@ class Output:
     def data(self, document: object) -> None:
         """Print a JSON document in ASCII."""
         print(json.dumps(document, ensure_ascii=True, allow_nan=False, indent=2))
+
+    def record(self, document: object) -> None:
+        """Print a JSON document in ASCII on one line, as one of many."""
+        print(json.dumps(document, ensure_ascii=True, allow_nan=False))
 
     def note(self, text: str) -> None:
         """Print a remark to stderr, made harmless."""

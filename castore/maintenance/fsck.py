@@ -11,30 +11,32 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from castore.errors import (
-    CorruptObjectError,
     CorruptRefError,
     FileTooLargeError,
     MalformedError,
     NotRegularFileError,
 )
 from castore.format import layout
-from castore.format.canonical import object_id, unpack
 from castore.format.value import ObjectId
-from castore.maintenance.findings import Finding
+from castore.fs.permissions import differing_rights
+from castore.maintenance.findings import Finding, Level
+from castore.maintenance.object_check import check_shard
 from castore.maintenance.pins import pins
+from castore.maintenance.shards import in_processes
 from castore.refs import log, reading
-from castore.store.closure import split_links
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from castore.fs.protocol import Entry
+    from castore.maintenance.object_check import Schemas, ShardReport
     from castore.refs.reading import Listed
     from castore.store.store import Store
 
-_TEMP_AGE_NS = 24 * 3600 * 10**9
+_LEFTOVER_AGE_NS = 24 * 3600 * 10**9
 _LOCAL_NAMES = frozenset(folder.removeprefix("local/") for folder in layout.LOCAL_FOLDERS[1:])
 _ROOT_NAMES = frozenset({layout.FORMAT, *layout.TOP_FOLDERS, layout.LOCAL, "lost+found"})
+_LEFTOVERS = {layout.TMP: "temp-leftover", layout.LEASES: "lease-leftover"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class FsckReport:
 @dataclass(slots=True)
 class _Check:
     store: Store
+    level: Level
+    schemas: Schemas
     progress: Callable[[int, int | None], None] | None
     findings: list[Finding] = field(default_factory=list)
     objects: int = 0
@@ -64,90 +68,68 @@ class _Check:
     is_complete: bool = True
     links: list[tuple[ObjectId, ObjectId]] = field(default_factory=list)
 
-    def report(self, finding_id: str, subject: str, message: str) -> None:
-        self.findings.append(Finding(finding_id, subject, message))
+    def report(self, finding_id: str, subject: str, message: str, *, missing: str = "") -> None:
+        self.findings.append(Finding(finding_id, subject, message, missing))
+
+    def count(self, objects: int = 1) -> None:
+        self.objects += objects
+        if self.progress is not None:
+            self.progress(self.objects, None)
 
 
-def check(store: Store, *, progress: Callable[[int, int | None], None] | None = None) -> FsckReport:
+def check(
+    store: Store,
+    *,
+    level: Level = Level.DEFAULT,
+    schemas: Schemas | None = None,
+    processes: int = 1,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> FsckReport:
     """Check all objects and refs of a store.
 
     Args:
         store: The store.
+        level: How closely to look.
+        schemas: For `Level.STRICT`: what raises `MalformedError` where a manifest of a kind
+            does not follow its schema. With several processes they must be able to import it.
+        processes: How many processes may share the work, where there is enough of it. A program
+            that asks for more than one needs a main module that can be imported.
         progress: Called with the number of objects checked so far.
     """
-    found = _Check(store, progress)
-    for shard in layout.SHARDS:
-        _check_shard(found, shard)
+    found = _Check(store, level, schemas or {}, progress)
+    for report in _shard_reports(found, processes):
+        found.findings += report.findings
+        found.links += report.unresolved
+        found.is_complete &= report.is_complete
     _check_links(found)
     namespaces = _namespaces(found)
     for namespace in (layout.NAMES, *namespaces):
         _check_namespace(found, namespace)
-    _check_logs(found)
+    if level is not Level.QUICK:
+        _check_logs(found)
     for pin in pins(store):
         if not store.has(pin.oid):
-            found.report("pin-object-missing", pin.oid, "pinned, but not there")
+            found.report("pin-object-missing", pin.oid, "pinned, but not there", missing=pin.oid)
     _check_folders(found, namespaces)
     _check_leftovers(found)
     return FsckReport(tuple(found.findings), found.objects, found.refs, found.is_complete)
 
 
-def _check_shard(found: _Check, shard: str) -> None:
-    folder = f"{layout.OBJECTS}/{shard}"
-    try:
-        entries = found.store.fs.list_folder(folder)
-    except FileNotFoundError:
-        return
-    except NotRegularFileError as error:
-        found.report("object-foreign-file", folder, str(error))
-        return
-    except OSError as error:
-        _unreadable(found, "object-unreadable", folder, error)
-        return
-    for entry in sorted(entries, key=lambda entry: entry.name):
-        oid = layout.oid_in_shard(shard, entry.name)
-        if oid is None:
-            path = f"{folder}/{entry.name}"
-            found.report("object-foreign-file", path, f"{entry.kind} with a foreign name")
-        else:
-            _check_object(found, oid)
-
-
-def _check_object(found: _Check, oid: ObjectId) -> None:
-    try:
-        problem = _examine(found, oid) and _examine(found, oid)
-    except OSError as error:
-        _unreadable(found, "object-unreadable", oid, error)
-        return
-    if problem is not None:
-        found.findings.append(problem)
-    found.objects += 1
-    if found.progress is not None:
-        found.progress(found.objects, None)
-
-
-def _examine(found: _Check, oid: ObjectId) -> Finding | None:
-    """Return what is wrong with an object; note its strong links."""
-    path = layout.object_path(oid)
-    try:
-        content = found.store.loose.find(oid)
-    except CorruptObjectError as error:
-        return Finding("object-damaged", oid, f"{path}: {error.reason}")
-    if content is None:
-        return None  # it went while we looked
-    if object_id(content) != oid:
-        return Finding("object-damaged", oid, f"{path}: its content has another id")
-    try:
-        strong, _ = split_links(unpack(content))
-    except MalformedError as error:
-        return Finding("object-malformed", oid, f"{path}: {error}")
-    found.links += [(oid, target) for target in strong]
-    return None
+def _shard_reports(found: _Check, processes: int) -> Iterator[ShardReport]:
+    fs, done = found.store.fs, 0
+    for report in in_processes(fs, found.level, found.schemas, processes=processes):
+        done += 1
+        found.count(report.objects)
+        yield report
+    for shard in layout.SHARDS[done:]:
+        yield check_shard(fs, shard, found.level, found.schemas, found.count)
 
 
 def _check_links(found: _Check) -> None:
     for source, target in found.links:
         if not found.store.has(target) and found.store.has(source):
-            found.report("object-link-missing", source, f"links to {target}, which is not there")
+            told = f"links to {target}, which is not there"
+            found.report("object-link-missing", source, told, missing=target)
 
 
 def _namespaces(found: _Check) -> list[str]:
@@ -176,15 +158,24 @@ def _check_damaged_ref(found: _Check, damage: CorruptRefError) -> None:
 def _check_ref(found: _Check, listed: Listed) -> None:
     name, target = listed
     subject = str(name)
+    if found.level is Level.STRICT:
+        _check_rights(found, name.path)
     if isinstance(target, ObjectId) and not found.store.has(target):
         # It may have been replaced since it was listed, and its old object collected.
         try:
             if reading.read(found.store.fs, name) == target:
-                found.report("ref-object-missing", subject, f"{name.path} names {target}")
+                told = f"{name.path} names {target}"
+                found.report("ref-object-missing", subject, told, missing=target)
         except CorruptRefError as error:
             _check_damaged_ref(found, error)
     if name.topology is not None and not found.store.has(name.topology):
         found.report("ref-topology-foreign", subject, f"topology {name.topology} is not here")
+
+
+def _check_rights(found: _Check, path: str) -> None:
+    told = differing_rights(found.store.fs, path)
+    if told:
+        found.report("rights-differ", path, told)
 
 
 def _check_logs(found: _Check) -> None:
@@ -214,6 +205,10 @@ def _check_log(found: _Check, namespace: str, path: str) -> None:
 
 def _check_folders(found: _Check, namespaces: list[str]) -> None:
     """Report what castore did not put at the top of the store and of its folders."""
+    if found.level is Level.STRICT:
+        refs = (f"{layout.REFS}/{namespace}" for namespace in (layout.NAMES, *namespaces))
+        for path in (layout.FORMAT, *layout.TOP_FOLDERS, *layout.LOCAL_FOLDERS, *refs):
+            _check_rights(found, path)
     for entry in _listed(found, ""):
         if entry.name not in _ROOT_NAMES:
             _report_foreign(found, entry.name, entry.kind)
@@ -237,23 +232,31 @@ def _report_foreign(found: _Check, path: str, kind: str) -> None:
 
 
 def _check_leftovers(found: _Check) -> None:
-    fs = found.store.fs
     for entry in _listed(found, layout.TRASH):
         found.report("trash-leftover", f"{layout.TRASH}/{entry.name}", "left by a stopped gc")
     for entry in _listed(found, layout.QUARANTINE):
         path = f"{layout.QUARANTINE}/{entry.name}"
         found.report("quarantined", path, "kept for inspection; delete it when you like")
-    temps = _listed(found, layout.TMP)
-    if temps and not found.store.read_only:
-        now_ns = fs.clock_ns(layout.CLOCK)
-        for entry in temps:
-            path = f"{layout.TMP}/{entry.name}"
-            try:
-                age_ns = now_ns - fs.stat(path).mtime_ns
-            except FileNotFoundError:
-                continue
-            if age_ns > _TEMP_AGE_NS:
-                found.report("temp-leftover", path, f"{age_ns // (3600 * 10**9)} hours old")
+    _check_ages(found, layout.TMP)
+    if found.level is Level.STRICT:
+        _check_ages(found, layout.LEASES)
+
+
+def _check_ages(found: _Check, folder: str) -> None:
+    """Report what a writer left behind, once no writer is likely to need it any more."""
+    fs = found.store.fs
+    entries = _listed(found, folder)
+    if not entries or found.store.read_only:
+        return
+    now_ns = fs.clock_ns(layout.CLOCK)
+    for entry in entries:
+        path = f"{folder}/{entry.name}"
+        try:
+            age_ns = now_ns - fs.stat(path).mtime_ns
+        except FileNotFoundError:
+            continue
+        if age_ns > _LEFTOVER_AGE_NS:
+            found.report(_LEFTOVERS[folder], path, f"{age_ns // (3600 * 10**9)} hours old")
 
 
 def _listed(found: _Check, folder: str) -> list[Entry]:

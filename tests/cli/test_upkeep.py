@@ -1,6 +1,7 @@
 """init, fsck, gc, stats and pin."""
 
 import errno
+import json
 from pathlib import Path
 
 import pytest
@@ -53,10 +54,12 @@ def test_fsck_names_damage_and_ends_with_4(store: Store, run: Run) -> None:
     assert any(
         line.startswith(f"error: object-damaged: {oid}: ") for line in ended.out.splitlines()
     )
-    findings = run("fsck", "--json").document["findings"]
+    *findings, summary = map(json.loads, run("fsck", "--json").out.splitlines())
     assert ("error", "object-damaged", oid) in {
         (each["severity"], each["id"], each["subject"]) for each in findings
     }
+    assert {each["type"] for each in findings} == {"finding"}
+    assert (summary["type"], summary["errors"], summary["objects"]) == ("summary", 1, 1)
 
 
 def test_fsck_that_cannot_read_everything_ends_with_9(

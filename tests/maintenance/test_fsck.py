@@ -17,6 +17,7 @@ from castore.format.value import Link, WeakLink
 from castore.maintenance import fsck
 from castore.maintenance.findings import FINDINGS, Finding
 from castore.maintenance.pins import pin
+from tests.maintenance.test_fsck_levels import STRICT_DAMAGE
 from tests.store.worlds import (
     FOREIGN_TOPOLOGY,
     TOPOLOGY,
@@ -253,7 +254,8 @@ def test_what_cannot_be_read_is_told_apart_from_damage(
 
 
 def test_every_finding_of_the_table_is_made_by_a_test() -> None:
-    assert {finding_id for _, finding_id in DAMAGE} | set(UNREADABLE) == set(FINDINGS)
+    made = {finding_id for _, finding_id in (*DAMAGE, *STRICT_DAMAGE)}
+    assert made | set(UNREADABLE) == set(FINDINGS)
     assert {Finding(each, "", "").severity for each in FINDINGS} == {"error", "warning", "info"}
 
 
