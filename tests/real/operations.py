@@ -1,6 +1,6 @@
 """The operations that are traced and killed, and what holds before and after each of them.
 
-Run as `python -m tests.real.operations` it is a server: for each line on stdin, a JSON
+Run as `python -m tests.real.operations SCRATCH` it is a server: for each line on stdin, a JSON
 object with an operation, a root and a durability, it forks a child that opens the store,
 says its process id, waits for one more line, and does the operation. What the child
 acknowledged, and how it ended, is said at the end. So a tracer can attach to a process
@@ -13,19 +13,21 @@ import ctypes
 import json
 import os
 import sys
+import tempfile
 import traceback
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import castore
 from castore.maintenance import gc
 from castore.maintenance.pins import pin, pins, unpin
-from castore.store.store import Store
 from tests.store.worlds import TOPOLOGY, id_of, manifest, object_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+    from castore.store.store import Store
 
 DAY_S = 24 * 3600
 HARDWARE = id_of(TOPOLOGY)
@@ -60,12 +62,14 @@ class Operation:
         holds: Tells whether it is done, in a store whose writer was told so.
         spoil: What is wrong with the store before, and may be until it is done.
         is_open: Whether the store is opened before the work, not as a part of it.
+        repetitions: How often to do it again until it is done.
     """
 
     work: Callable[[Any], object]
     holds: Callable[[Store], object]
     spoil: Callable[[Path], object] = field(default=lambda _: None)
     is_open: bool = True
+    repetitions: int = 1
 
 
 def prepare(root: Path) -> None:
@@ -159,7 +163,12 @@ OPERATIONS: dict[str, Operation] = {
         lambda store: _names("replaced", NEW)(store) and _names("in a batch", MANY[0])(store),
     ),
     "large-batch": Operation(_large_batch, _has(*MANY)),
-    "gc": Operation(_collect, lambda store: not any(store.has(id_of(each)) for each in RUBBISH)),
+    # What a gc that was killed had in hand is put back by the next one, and judged by the third.
+    "gc": Operation(
+        _collect,
+        lambda store: not any(store.has(id_of(each)) for each in RUBBISH),
+        repetitions=2,
+    ),
     "pin": Operation(
         lambda store: pin(store, id_of(THERE), reason="a test"),
         lambda store: id_of(THERE) in {each.oid for each in pins(store)},
@@ -171,8 +180,20 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-def serve() -> None:
+def warm_up(place: str) -> None:
+    """Do everything once, so that no child imports or looks up anything for the first time."""
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        for name, operation in OPERATIONS.items():
+            root = Path(folder, name)
+            if operation.is_open:
+                prepare(root)
+                operation.spoil(root)
+            operation.work(castore.open(root) if operation.is_open else str(root))
+
+
+def serve(scratch: str) -> None:
     """Do what stdin asks for, a line each."""
+    warm_up(scratch)
     for line in sys.stdin:
         request = json.loads(line)
         go_read, go_write = os.pipe()
@@ -218,4 +239,4 @@ def _say(**what: object) -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(sys.argv[1])

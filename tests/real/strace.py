@@ -29,6 +29,19 @@ CALLS = (
 )
 """The calls that are traced, and that a process is killed at."""
 
+_VERBS = {
+    "write": ("write", "pwrite64", "ftruncate"),
+    "sync": ("fsync", "fdatasync"),
+    "rename": ("rename", "renameat", "renameat2"),
+    "link": ("link", "linkat"),
+    "unlink": ("unlink", "unlinkat"),
+    "open": ("open", "openat"),
+    "mkdir": ("mkdir", "mkdirat"),
+    "mode": ("fchmod", "chmod", "fchown", "chown"),
+    "touch": ("utimensat",),
+}
+_VERB_OF = {call: verb for verb, calls in _VERBS.items() for call in calls}
+
 # `?` lets strace pass over a call that this machine does not have.
 _TRACE = "trace=" + ",".join(f"?{call}" for call in CALLS)
 _LINE = re.compile(r"^(?:\d+ +)?(\w+)\((.*)\) += (-?\d+)")
@@ -57,9 +70,16 @@ class Call:
         return self.paths[-1] if self.paths else ""
 
     @property
+    def verb(self) -> str:
+        """What it does, one word for calls that differ but in their arguments."""
+        if self.name in ("open", "openat") and "O_CREAT" in self.arguments:
+            return "create"
+        return _VERB_OF.get(self.name, self.name)
+
+    @property
     def changes(self) -> bool:
         """Whether it may change what is on disk."""
-        return self.name not in ("open", "openat", "flock") or "O_CREAT" in self.arguments
+        return self.verb not in ("open", "flock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +103,7 @@ class Operator:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "tests.real.operations"],
+            [sys.executable, "-m", "tests.real.operations", str(folder)],
             cwd=REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
