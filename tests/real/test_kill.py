@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,7 +23,8 @@ from tests.real.strace import Call, Operator
 from tests.store.worlds import errors_in, id_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from pathlib import Path
 
 POINTS_MAX = 130
 """How many of an operation's calls are tried; gc, for one, opens hundreds of folders to read."""
@@ -81,20 +80,6 @@ def check_sweeping(root: Path) -> None:
     assert list(store.refs()) == before
     findings = {found.id for found in fsck.check(store).findings}
     assert findings <= {"quarantined", "ref-topology-foreign"}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder in memory, where that is possible.
-
-    What a killed process has written is in the kernel's hands on any file system, and this one
-    spares two minutes of waiting for a disk.
-    """
-    if not os.path.isdir("/dev/shm"):  # noqa: S108 - only asked whether it exists
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as made:
-        yield Path(made)
 
 
 @pytest.fixture
