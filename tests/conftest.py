@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _TRIED = "tried: "
+_PACKAGES = {
+    "mkfs.exfat": "exfatprogs",
+    "mount.exfat-fuse": "exfat-fuse",
+    "mkfs.ext4": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "mkfs.btrfs": "btrfs-progs",
+}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -41,7 +48,7 @@ def _missing(item: pytest.Item) -> Iterator[str]:
     for marker in item.iter_markers("tools"):
         for tool in marker.args:
             if shutil.which(tool) is None:
-                yield f"no {tool}; on Debian: apt-get install {tool}"
+                yield f"no {tool}; on Debian: apt-get install {_PACKAGES.get(tool, tool)}"
 
 
 @cache

@@ -69,6 +69,6 @@ def this_writer() -> str:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):
-        # A container often runs under a user id that has no name.
+    except (KeyError, OSError, ImportError):
+        # A container often runs under a user id that has no name; a service on Windows, too.
         return str(os.getuid()) if hasattr(os, "getuid") else "unknown"

@@ -16,18 +16,13 @@ import pytest
 import castore
 from castore.cli.main import main
 from castore.compat import PersistentCache
-from castore.errors import (
-    MaintenanceRefusedError,
-    ReadOnlyStoreError,
-    RefConflictError,
-    UnsafeStoreError,
-)
+from castore.errors import MaintenanceRefusedError, ReadOnlyStoreError, UnsafeStoreError
 from castore.format import layout
 from castore.fs.posix import PosixFileSystem
-from castore.maintenance import gc, pins
 from castore.store.opening import create_store
 from tests.matrix.users import ALICE, BOB, CAROL, LAB, ROOT, User, act_as, start
-from tests.store.worlds import TOPOLOGY, errors_in, id_of, manifest, object_file
+from tests.matrix.work import A, B, collect, use_everything, work_beside_others
+from tests.store.worlds import TOPOLOGY, errors_in, object_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,13 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.root
 
-A, B, C = manifest(1), manifest(2), manifest(3)
 UMASKS = [0o022, 0o002, 0o077]
-
-
-def collect(store: castore.Store) -> gc.Report:
-    with gc.locked(store):
-        return gc.apply(store, gc.plan(store, grace_s=0))
 
 
 def everything_in(root: Path) -> list[Path]:
@@ -65,30 +54,6 @@ def a_store_of(user: User, public: Path, *, umask: int = 0o022) -> Path:
 
     act_as(user, make, umask=umask)
     return root
-
-
-def use_everything(root: Path, who: str) -> None:
-    """Write in all the ways there are, some of them over what others wrote."""
-    store = castore.open(root)
-    assert store.read_only == ""
-    store.put(A)
-    store.record("tuning", TOPOLOGY, f"by {who}", manifest(10, who=who))
-    store.record("tuning", TOPOLOGY, "shared", manifest(11, who=who), on_conflict="replace")
-    with store.batch():
-        for number in range(20):
-            store.record("config", TOPOLOGY, f"batch {number}", manifest(20 + number))
-    store.record("config", TOPOLOGY, "dropped", manifest(12, who=who), on_conflict="replace")
-    store.delete_ref("config", TOPOLOGY, "dropped")
-    store.set_name("best", id_of(A), on_conflict="replace")
-    pins.pin(store, id_of(A))
-    damaged = object_file(root, store.put(B))
-    with contextlib.suppress(PermissionError):
-        damaged.chmod(damaged.stat().st_mode | stat.S_IWUSR)
-    os.truncate(damaged, 0)
-    assert store.get(store.put(B)) == B
-    store.put({"rubbish of": who})
-    assert collect(store).removed >= 1
-    assert errors_in(store) == []
 
 
 # --- a group shares a store -------------------------------------------------------------------
@@ -151,22 +116,6 @@ def test_a_folder_of_a_foreign_group_cannot_be_shared(public: Path) -> None:
             create_store(str(root), shared="group")
 
     act_as(CAROL, try_it)
-
-
-def work_beside_others(root: Path, who: str, rounds: int) -> list[str]:
-    """Return the kernels whose refs were reported as set."""
-    store = castore.open(root)
-    done = []
-    for number in range(rounds):
-        store.record("tuning", TOPOLOGY, f"{who} {number}", manifest(number, who=who))
-        done.append(f"{who} {number}")
-        store.put(manifest(number))  # the same for all
-        with contextlib.suppress(RefConflictError):
-            store.record("tuning", TOPOLOGY, f"race {number}", manifest(100 + number, who=who))
-        store.record("config", TOPOLOGY, "hot", manifest(number, who=who), on_conflict="replace")
-        if number % 5 == 0:
-            collect(store)
-    return done
 
 
 @pytest.mark.slow
