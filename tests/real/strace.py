@@ -14,13 +14,13 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+
+from tests.store.children import REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-REPOSITORY = Path(__file__).parents[2]
+    from pathlib import Path
 
 CALLS = (
     *("write", "pwrite64", "ftruncate", "fsync", "fdatasync", "syncfs", "rename", "renameat"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.real.power_cut import KINDS
-from tests.real.strace import REPOSITORY
+from tests.store.children import REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable

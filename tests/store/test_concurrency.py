@@ -3,81 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import castore
 from castore.maintenance import gc
+from tests.store.children import all_said, beside, losses, said, start
 from tests.store.worlds import errors_in, leftovers_on_disk
 from tests.store.writers import TOPOLOGY, value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-REPOSITORY = Path(__file__).parents[2]
-PATIENCE_S = 300
-
-
-def start(task: str, root: Path, *arguments: object, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.store.writers", task, str(root), *map(str, arguments)],
-        cwd=REPOSITORY,
-        env={**os.environ, **environment},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def said(child: subprocess.Popen[str], *, status: int = 0) -> list[dict[str, Any]]:
-    """Let a child end, and return what it said."""
-    out, error = child.communicate(timeout=PATIENCE_S)
-    assert child.returncode == status, error
-    return [json.loads(line) for line in out.splitlines() if line.endswith("}")]
+    from pathlib import Path
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return castore.open(tmp_path / "s").root
-
-
-@contextmanager
-def beside(task: str, root: Path, count: int, **environment: str) -> Iterator[list[Any]]:
-    """Run a task until the body ends; what its children said is in the list after that."""
-    children = [start(task, root, **environment) for _ in range(count)]
-    answers: list[Any] = []
-    try:
-        yield answers
-        for child in children:
-            answers += said(child)
-    finally:
-        for child in children:
-            end(child)
-
-
-def end(child: subprocess.Popen[str]) -> None:
-    """Kill a child that still runs, and close its pipes."""
-    child.kill()
-    child.wait()
-    for pipe in (child.stdin, child.stdout, child.stderr):
-        if pipe is not None:
-            pipe.close()
-
-
-def all_said(children: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
-    """Let all of them end, whatever one of them does, and return what they said."""
-    try:
-        return [answer for child in children for answer in said(child)]
-    finally:
-        for child in children:
-            end(child)
 
 
 @pytest.mark.slow
@@ -144,21 +86,6 @@ def run_beside_gc(root: Path, rounds: int, **environment: str) -> tuple[list[Any
         writers = [start("write_beside_gc", root, me, rounds, **environment) for me in range(3)]
         answers = all_said(writers)
     return answers, sum(each["removed"] for each in collected)
-
-
-def losses(root: Path, answers: list[Any]) -> list[Any]:
-    """Return what was acknowledged and does not resolve, at the time or in the end."""
-    store = castore.open(root)
-    last = {answer["kernel"]: answer["oid"] for answer in answers if "kernel" in answer}
-    lost = [answer for answer in answers if "kernel" not in answer]
-    lost += [
-        ref for ref in store.refs("tuning") if ref.kernel in last and ref.object != last[ref.kernel]
-    ]
-    for kernel in last:
-        found = store.lookup("tuning", TOPOLOGY, kernel)
-        if found is None:
-            lost.append(kernel)
-    return lost + [found for found in errors_in(store) if found.id != "object-link-missing"]
 
 
 @pytest.mark.slow
