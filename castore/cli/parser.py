@@ -35,6 +35,7 @@ COMMANDS = {
     "topology": "describe this machine, or list those that the store knows",
     "stats": "count what is in the store",
     "fsck": "check every object and every ref",
+    "repair": "mend what fsck finds",
     "pin": "protect objects from gc",
     "forget": "remove refs",
     "gc": "remove objects that nothing needs any more",
