@@ -199,11 +199,12 @@ def test_what_another_is_about_to_open_up_is_waited_for(public: Path, kind: str)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("castore.fs.posix.time.sleep", open_up)
         bob = start(BOB, work)
-    assert os.read(is_waiting, 1) == b"."
+    os.close(waits)
+    assert os.read(is_waiting, 1) == b".", bob.result()
     path.chmod(0o2770 if kind == "folder" else 0o660)
     os.write(go_on, b".")
     bob.result()
-    for fd in (is_waiting, waits, goes_on, go_on):
+    for fd in (is_waiting, goes_on, go_on):
         os.close(fd)
 
 
