@@ -35,6 +35,7 @@ BY_KEY_PREFIX = "by-key-"
 GC_LOCK = f"{LOCKS}/gc"
 CLOCK = f"{LOCKS}/clock"
 PROBE = f"{LOCKS}/probe"
+GC_DONE = f"{LOCKS}/gc-done"
 
 _is_namespace = re.compile("[a-z][a-z0-9-]{0,31}").fullmatch
 _is_name = re.compile("[a-z0-9][a-z0-9._-]{0,127}").fullmatch

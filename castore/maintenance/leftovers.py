@@ -16,6 +16,7 @@ from castore.format import layout
 from castore.format.canonical import object_id
 from castore.format.value import ObjectId
 from castore.maintenance.gc import GRACE_S
+from castore.maintenance.log_expiry import do_locks_work
 from castore.objects.loose import folder_of, read_frame
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def old_temp_files(store: Store, *, age_s: float) -> tuple[str, ...]:
     paths = _files_in(store, layout.TMP)
     if not paths:
         return ()
-    if not _do_locks_work(store):
+    if not do_locks_work(store):
         age_s = max(age_s, GRACE_S)
     # The clock first: who begins after this look has nothing that is older.
     cutoff_ns = store.fs.clock_ns(layout.CLOCK) - int(age_s * _NS)
@@ -84,13 +85,6 @@ def _is_older(store: Store, path: str, cutoff_ns: int) -> bool:
         return store.fs.stat(path).mtime_ns < cutoff_ns
     except FileNotFoundError:
         return False
-
-
-def _do_locks_work(store: Store) -> bool:
-    try:
-        return store.fs.do_locks_work(layout.PROBE)
-    except LockTimeoutError:
-        return True  # somebody else is finding out, and his lock has just kept this one out
 
 
 def _starts_of_writers(store: Store) -> list[int]:
