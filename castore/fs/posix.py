@@ -62,6 +62,7 @@ class PosixFileSystem:
     def __init__(self, root: str) -> None:
         self._root = os.path.abspath(root)
         self._real_folders: set[str] = set()
+        self._renames_new = True
         self._warned: set[str] = set()
         self._rights = rights_of(os.stat(self._root))
         self._waits_for_rights = self._rights.is_shared
@@ -183,6 +184,14 @@ class PosixFileSystem:
         if os.name == "nt":
             os.rename(old, new)  # noqa: TID251 - this is castore.fs; there it replaces nothing
             return
+        # One call where the system has it; a link and an unlink are two.
+        try:
+            if self._renames_new and rename_no_replace(old, new):
+                return
+        except PermissionError:
+            if self._again(lambda: rename_no_replace(old, new)):
+                return
+        self._renames_new = False
         try:
             _link(old, new)
         except OSError as error:
@@ -196,8 +205,6 @@ class PosixFileSystem:
         os.unlink(old)
 
     def _rename_new_without_links(self, old: str, new: str) -> None:
-        if rename_no_replace(old, new):
-            return
         # Neither call exists here (exFAT, for one): the caller's lock is all that is left.
         self._warn_once("no hard links here: two writers without working locks may collide")
         if os.path.lexists(new):
@@ -216,8 +223,7 @@ class PosixFileSystem:
         try:
             os.mkdir(full)
         except FileExistsError:
-            if not os.path.isdir(full):
-                return  # whoever goes into it learns what it is
+            pass
         except PermissionError:
             self._again(lambda: os.mkdir(full))
         if HAS_MODES:
@@ -227,8 +233,8 @@ class PosixFileSystem:
         """Give a folder its rights, also one whose maker was killed before he could."""
         try:
             fd = os.open(full, _FOLDER)
-        except PermissionError:
-            return  # another user's, who is about to set them
+        except OSError:
+            return  # another user's, who is about to set them; or none, which whoever enters learns
         try:
             self._rights.give(fd, os.fstat(fd), self._rights.folder_mode)
         finally:

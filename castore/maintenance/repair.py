@@ -18,9 +18,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from castore.errors import CorruptObjectError, MalformedError
 from castore.format import layout
-from castore.format.canonical import object_id, unpack
 from castore.format.value import ObjectId
 from castore.maintenance import fsck, leftovers, ref_repair
 from castore.maintenance.supply import Supply
@@ -213,21 +211,9 @@ def _mend_objects(store: Store, plan: Plan, supply: Supply) -> tuple[int, int]:
 
 def _quarantine(store: Store, oid: ObjectId) -> bool:
     """Move a damaged object out of the way, durably; False where it is not damaged any more."""
-    if not _is_damaged(store, oid):
+    if not store.loose.quarantine(oid):
         return False
-    store.loose.quarantine(oid)
     # First where it is now: else a crash could leave it in neither place.
     store.fs.sync_folder(layout.QUARANTINE)
     store.fs.sync_folder(folder_of(oid))
     return True
-
-
-def _is_damaged(store: Store, oid: ObjectId) -> bool:
-    try:
-        content = store.loose.find(oid)
-        if content is None:
-            return False
-        unpack(content)
-    except (CorruptObjectError, MalformedError):
-        return True
-    return object_id(content) != oid

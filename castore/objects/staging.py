@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from castore.errors import ObjectNotFoundError
 from castore.format import frame, layout
 from castore.format.canonical import object_id
 from castore.objects.loose import folder_of, read_frame
@@ -38,7 +39,7 @@ class Staging:
 
     def add(self, oid: ObjectId, content: bytes) -> None:
         """Stage an object, or adopt the good copy that the store has."""
-        if oid in self._staged or oid in self._adopted:
+        if self.holds(oid):
             return
         if self._loose.is_good(oid, content) and self._loose.freshen(oid):
             self._adopted.add(oid)
@@ -54,15 +55,29 @@ class Staging:
         """Tell whether the object is staged."""
         return oid in self._staged
 
+    def holds(self, oid: ObjectId) -> bool:
+        """Tell whether the object is staged, or a copy that the store had is adopted."""
+        return oid in self._staged or oid in self._adopted
+
     def publish(self) -> None:
         """Make everything visible, and durable where that is wanted."""
         if self._scope is not None:
             self._sync(self._scope)
         touched = {folder_of(oid) for oid in (*self._staged, *self._adopted)}
         for oid in list(self._staged):
-            self._loose.publish(self._staged.pop(oid), oid)
+            self._publish(oid)
         if self._scope is not None:
             self._scope.sync_folders(sorted(touched))
+
+    def _publish(self, oid: ObjectId) -> None:
+        if not self._loose.publish(self._staged[oid], oid):
+            # Another writer was quicker with the same object: see to it that his copy stays.
+            content = self.find(oid)
+            if content is None:
+                raise ObjectNotFoundError(oid, (layout.TMP,))
+            self._loose.add(oid, content)
+            self._fs.remove(self._staged[oid])
+        del self._staged[oid]
 
     def _sync(self, scope: SyncScope) -> None:
         try:

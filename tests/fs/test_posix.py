@@ -55,6 +55,25 @@ def fail(number: int) -> Callable[..., Any]:
     return call
 
 
+@pytest.mark.parametrize("kind", ["link", "fifo", "file"])
+def test_make_folder_leaves_what_is_no_folder_to_whoever_enters_it(
+    fs: PosixFileSystem, root: Path, kind: str
+) -> None:
+    outside = root.parent / "outside"
+    if kind == "link":
+        (root / "d").symlink_to(outside)
+    elif kind == "fifo":
+        os.mkfifo(root / "d")
+    else:
+        (root / "d").write_bytes(b"")
+    before = outside.stat().st_mode
+    root.chmod(0o700)
+    PosixFileSystem(str(root)).make_folder("d")
+    assert outside.stat().st_mode == before
+    with pytest.raises(NotRegularFileError):
+        fs.write_new("d/f", b"")
+
+
 # --- what is no plain file ----------------------------------------------------------------
 
 
@@ -404,6 +423,7 @@ def test_rename_new_passes_other_errors_on(
 ) -> None:
     fs.write_new("f", b"")
     monkeypatch.setattr(os, "link", fail(errno.EIO))
+    monkeypatch.setattr(syscalls, "_libc", lambda name: None)
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         fs.rename_new("f", "free")
     assert fs.stat("f").kind == "file"

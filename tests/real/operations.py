@@ -50,6 +50,7 @@ ALLOWED: dict[str, list[Any]] = {
 }
 
 Place: TypeAlias = "Store | str"
+_READY = b"ready"
 _PR_SET_PTRACER = 0x59616D61
 
 
@@ -205,6 +206,8 @@ def serve(scratch: str) -> None:
             _be_the_child(request, go_read, said_write)
         os.close(go_read)
         os.close(said_write)
+        # Whoever traces it now sees the operation, and nothing of what it needs first.
+        os.read(said_read, len(_READY))
         _say(pid=child)
         sys.stdin.readline()
         os.close(go_write)
@@ -223,6 +226,7 @@ def _be_the_child(request: dict[str, Any], go: int, said: int) -> None:
         place: Place = request["root"]
         if operation.is_open:
             place = castore.open(request["root"], durability=request["durability"])
+        os.write(said, _READY)
         os.read(go, 1)
         operation.work(place)
         os.write(said, b"acknowledged")

@@ -109,12 +109,17 @@ def test_a_copy_that_is_not_ours_to_touch_is_written_anew(
     path = object_file(store.root, store.put(A))
     inode, _ = restat(path)
 
-    def refuse(_: str) -> None:
-        raise PermissionError(errno.EPERM, "not yours")
+    touch = store.fs.touch
 
-    monkeypatch.setattr(store.fs, "touch", refuse)
+    def refuse_what_is_not_ours(name: str) -> None:
+        if restat(store.root / name)[0] == inode:
+            raise PermissionError(errno.EPERM, "not yours")
+        touch(name)
+
+    monkeypatch.setattr(store.fs, "touch", refuse_what_is_not_ours)
     assert store.put(A) == id_of(A)
     assert restat(path)[0] != inode
+    assert os.listdir(store.root / "local/tmp") == []
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
