@@ -32,6 +32,7 @@ SHARD_FOLDERS = tuple(f"{OBJECTS}/{shard}" for shard in SHARDS)
 
 RESERVED_NAMESPACES = frozenset({NAMES, "layers", "base"})
 BY_KEY_PREFIX = "by-key-"
+HEAL_LOCK = f"{LOCKS}/heal"
 GC_LOCK = f"{LOCKS}/gc"
 CLOCK = f"{LOCKS}/clock"
 PROBE = f"{LOCKS}/probe"
@@ -70,8 +71,11 @@ def log_path(namespace: str, key: str) -> str:
 
 
 def ref_lock_path(namespace: str, key: str) -> str:
-    """Return the lock under which a ref is replaced; refs of one shard share it."""
-    return f"{LOCKS}/refs-{ref_shard(namespace, key)}"
+    """Return the lock under which a ref is changed; refs whose keys begin alike share it.
+
+    There are 16, and one for named refs: a batch of many refs holds them all at once.
+    """
+    return f"{LOCKS}/refs-{NAMES if namespace == NAMES else key[0]}"
 
 
 def ref_shard(namespace: str, key: str) -> str:
@@ -113,3 +117,18 @@ def check_name(name: str) -> str:
 def is_namespace_folder(name: str) -> bool:
     """Tell whether a folder of `refs/` is a namespace of keyed refs."""
     return bool(_is_namespace(name)) and name not in RESERVED_NAMESPACES
+
+
+def is_ref_path(path: str) -> bool:
+    """Tell whether a path is where a ref, or a folder of refs, lies."""
+    parts = path.split("/")
+    if parts[0] != REFS or not 2 <= len(parts) <= 4:
+        return False
+    if parts[1] == NAMES:
+        return len(parts) == 2 or (len(parts) == 3 and _is_name(parts[2]) is not None)
+    shard, *rest = parts[2:] or [SHARDS[0]]
+    return (
+        is_namespace_folder(parts[1])
+        and shard in SHARDS
+        and all(oid_in_shard(shard, name) is not None for name in rest)
+    )

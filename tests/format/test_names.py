@@ -236,7 +236,7 @@ def test_paths_are_made_of_checked_parts() -> None:
     assert layout.pin_path(oid) == f"local/pins/{OID}"
     assert name.path == f"refs/tuning/{name.key[:2]}/{name.key[2:]}"
     assert layout.log_path("tuning", name.key) == f"local/logs/tuning/{name.key[:2]}"
-    assert layout.ref_lock_path("tuning", name.key) == f"local/locks/refs-{name.key[:2]}"
+    assert layout.ref_lock_path("tuning", name.key) == f"local/locks/refs-{name.key[0]}"
     assert layout.log_path("names", "nightly") == "local/logs/names/names"
 
 
