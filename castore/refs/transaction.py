@@ -196,7 +196,8 @@ class RefWriter:
             return _Planned(update, step, None, update.new, is_damaged=True)
         old = None if isinstance(current, NoObject) else current
         if not self._goes_ahead(update, current):
-            return _Planned(update, Step.NOTHING, old, old)
+            # Kept: whoever made it may not have asked for durability, and we are about to promise.
+            return _Planned(update, Step.CONFIRM, old, old)
         if update.new is None:
             return _Planned(update, self._deletion(update.name, current), old, None)
         if current == update.new:

@@ -1,14 +1,17 @@
 """A batch: many puts and refs with the promise of one, for the price of a few syncs.
 
-It belongs to the thread that opened it. What it put can be read inside it; nothing
-is visible to others before its end, and nothing ever on an exception. Objects become
-durable and visible first, then the refs, whose conflicts were checked at the call
-and are checked once more.
+It belongs to the thread, and the asyncio task, that opened it. What it put can be
+read inside it; nothing is visible to others before its end, and nothing ever on an
+exception. Objects become durable and visible first, then the refs, whose conflicts
+were checked at the call and are checked once more.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,11 +21,20 @@ from castore.objects.staging import Staging
 from castore.refs.transaction import PreviousValue, is_allowed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from castore.format.ref import RefName
     from castore.format.value import ObjectId
     from castore.fs.protocol import FileSystem, SyncScope
     from castore.objects.loose import LooseObjects
     from castore.refs.transaction import RefWriter, Update
+
+
+# By context, not by thread alone: tasks of one event loop must not join each other's batches.
+_current: ContextVar[Mapping[object, Batch]] = ContextVar(
+    "castore batches",
+    default={},  # noqa: B039 - never changed, only replaced
+)
 
 
 class Batch:
@@ -42,11 +54,24 @@ class Batch:
         self.objects = Staging(fs, loose, self._scope)
         self._refs = refs
         self._updates: dict[RefName, Update] = {}
-        self._process = os.getpid()
+        # Refs that keep what they name: made durable, and decided once more, at the end.
+        self._kept: dict[RefName, Update] = {}
+        self._owner = (os.getpid(), threading.get_ident())
 
     def is_mine(self) -> bool:
-        """Tell whether this process made the batch: a forked child has but a copy of it."""
-        return os.getpid() == self._process
+        """Tell whether this thread made the batch: a forked child has but a copy of it."""
+        return self._owner == (os.getpid(), threading.get_ident())
+
+    @contextlib.contextmanager
+    def current_for(self, store: object) -> Iterator[None]:
+        """Be the batch that takes this thread's and task's writes to a store, then close."""
+        before = _current.get()
+        _current.set({**before, store: self})
+        try:
+            yield
+        finally:
+            _current.set(before)
+            self.close()
 
     def update_ref(self, update: Update) -> ObjectId | None:
         """Hold a ref update back, and return what the ref will name.
@@ -67,6 +92,8 @@ class Batch:
         result = self._refs.check(update)
         if result == update.new:
             self._updates[update.name] = update
+        else:
+            self._kept[update.name] = update
         return result
 
     def _merged(self, earlier: Update, later: Update) -> Update:
@@ -93,8 +120,9 @@ class Batch:
         if not self.is_mine():
             return
         self.objects.publish()
-        if self._updates:
-            self._refs.apply(list(self._updates.values()))
+        updates = {**self._kept, **self._updates}
+        if updates:
+            self._refs.apply(list(updates.values()))
 
     def close(self) -> None:
         """Remove what was not published."""
@@ -102,6 +130,12 @@ class Batch:
             self.objects.discard()
         if self._scope is not None:
             self._scope.close()
+
+
+def current_batch(store: object) -> Batch | None:
+    """Return the batch that takes this thread's and task's writes to a store, if there is one."""
+    batch = _current.get().get(store)
+    return batch if batch is not None and batch.is_mine() else None
 
 
 def _is_unconditional(update: Update) -> bool:

@@ -51,23 +51,30 @@ def freshen_reachable(
 
 
 def _walk(
-    waiting: list[ObjectId],
+    start: list[ObjectId],
     seen: set[ObjectId],
     read: Callable[[ObjectId], bytes],
     keep: Callable[[ObjectId, bytes], None],
 ) -> list[ObjectId]:
-    """Follow strong links, and return the weak ones met on the way."""
+    """Follow strong links, keep children before parents, and return the weak links met.
+
+    A parent that a gc took while we looked is written anew only when all that it links to is
+    there and fresh; were it first, a child that is gone would leave it without.
+    """
     weak_targets: list[ObjectId] = []
+    # An object and its content, which is None until its children have been asked for.
+    waiting: list[tuple[ObjectId, bytes | None]] = [(oid, None) for oid in start]
     while waiting:
-        oid = waiting.pop()
-        if oid in seen:
-            continue
-        seen.add(oid)
-        content = read(oid)
-        keep(oid, content)
-        strong, weak = split_links(unpack(content))
-        waiting += strong
-        weak_targets += weak
+        oid, content = waiting.pop()
+        if content is not None:
+            keep(oid, content)
+        elif oid not in seen:
+            content = read(oid)
+            seen.add(oid)
+            strong, weak = split_links(unpack(content))
+            waiting.append((oid, content))
+            waiting += [(child, None) for child in strong]
+            weak_targets += weak
     return weak_targets
 
 

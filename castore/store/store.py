@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -35,7 +34,7 @@ from castore.refs.transaction import (
     Update,
     wanted,
 )
-from castore.store.batch import Batch
+from castore.store.batch import Batch, current_batch
 from castore.store.closure import split_links
 from castore.store.freshening import Keeper, freshen_reachable
 from castore.store.lease import lease
@@ -96,7 +95,6 @@ class Store:
             below=self._refs.target_below,
         )
         self._keeper = Keeper(fs, self.loose, self._is_borrowed, durable=durable)
-        self._thread = threading.local()
         self._warned: set[str] = set()
 
     @property
@@ -166,7 +164,7 @@ class Store:
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[Self]:
-        """Hold back this thread's puts and ref updates, and make them durable together.
+        """Hold back this thread's (or asyncio task's) writes, and make them durable together.
 
         At the end of the body all objects, then all refs, become visible and durable. On an
         exception nothing does. Inside, this thread can read what it put. A batch within a batch is
@@ -181,13 +179,9 @@ class Store:
             return
         with lease(self.fs):
             batch = Batch(self.fs, self.loose, self._ref_writer, durable=self._durable)
-            self._thread.batch = batch
-            try:
+            with batch.current_for(self):
                 yield self
                 batch.publish()
-            finally:
-                self._thread.batch = None
-                batch.close()
 
     def freshen(self, id: str) -> None:  # noqa: A002 - the public name
         """Make an object and all that it links to count as written now, and durable.
@@ -395,8 +389,7 @@ class Store:
     # What the above is made of.
 
     def _batch(self) -> Batch | None:
-        batch: Batch | None = getattr(self._thread, "batch", None)
-        return batch if batch is not None and batch.is_mine() else None
+        return current_batch(self)
 
     def _check_writable(self) -> None:
         if self._read_only:
@@ -434,6 +427,10 @@ class Store:
             result = self._ref_writer.apply(updates)[-1]
         else:
             result = [batch.update_ref(each) for each in updates][-1]
+        if result is not None and result != update.new:
+            # It keeps what it named before, and that is now promised, too.
+            with contextlib.suppress(ObjectNotFoundError, CorruptObjectError):
+                self._freshen([result], [])
         return Ref(name.namespace, name.topology, name.kernel, result or update.new, name.key)  # type: ignore[arg-type]  # an update that is no deletion names an object
 
     def _topology_update(self, name: RefName) -> list[Update]:
@@ -458,8 +455,10 @@ class Store:
 
     def _keep(self, oid: ObjectId, content: bytes) -> None:
         batch = self._batch()
-        if batch is None or not batch.objects.has(oid):
+        if batch is None:
             self._keeper.keep(oid, content)
+        elif not batch.objects.holds(oid) and (self.loose.has(oid) or not self._is_borrowed(oid)):
+            batch.objects.add(oid, content)  # synced once, at the batch's end
 
     def _delete(self, name: RefName, expected: str | PreviousValue, reason: str) -> bool:
         existed = self._target(name) is not None
