@@ -29,7 +29,6 @@ from castore.errors import (
     ReadOnlyStoreError,
 )
 from castore.format import layout
-from castore.format.value import ObjectId
 from castore.maintenance.roots import refuse_without_refs, roots
 from castore.objects.loose import folder_of
 from castore.store.closure import split_links
@@ -37,6 +36,7 @@ from castore.store.closure import split_links
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from castore.format.value import ObjectId
     from castore.store.store import Store
 
 GRACE_S = 14 * 24 * 3600.0
@@ -240,19 +240,33 @@ def _mark_recent(
 ) -> dict[ObjectId, int]:
     """Mark what objects not older than the cutoff reach; return the older ones' sizes."""
     old: dict[ObjectId, int] = {}
+    for oid, path in _own_objects(store):
+        if oid in marked:
+            continue
+        try:
+            found = store.fs.stat(path)
+        except FileNotFoundError:
+            continue
+        if found.mtime_ns < cutoff_ns:
+            old[oid] = found.size_bytes
+        else:
+            _mark(store, [oid], marked, progress)
+    return old
+
+
+def _own_objects(store: Store) -> Iterator[tuple[ObjectId, str]]:
+    """Yield the store's own objects with their paths.
+
+    Those that a gc which was killed has left in the trash count as well: they are put back
+    before anything is removed, and must not come back to find their children gone.
+    """
+    for path in _files_in(store, layout.TRASH):
+        oid = _trashed(path)
+        if oid is not None:
+            yield oid, path
     for shard in layout.SHARDS:
         for oid in store.loose.ids_in_shard(shard):
-            if oid in marked:
-                continue
-            try:
-                found = store.fs.stat(layout.object_path(oid))
-            except FileNotFoundError:
-                continue
-            if found.mtime_ns < cutoff_ns:
-                old[oid] = found.size_bytes
-            else:
-                _mark(store, [oid], marked, progress)
-    return old
+            yield oid, layout.object_path(oid)
 
 
 def _parents_first(store: Store, candidates: dict[ObjectId, int]) -> list[ObjectId]:
@@ -322,9 +336,15 @@ def _spare(store: Store, oid: ObjectId, spared: set[ObjectId]) -> None:
 def _empty_trash(store: Store) -> None:
     """Put back what a gc that was killed has left in the trash; this run, or a later, judges it."""
     for path in _files_in(store, layout.TRASH):
-        name = path.rpartition("/")[2]
-        if layout.oid_in_shard(name[:2], name[2:]) is not None and name[:2] in layout.SHARDS:
-            _put_back(store, ObjectId(name))
+        oid = _trashed(path)
+        if oid is not None:
+            _put_back(store, oid)
+
+
+def _trashed(path: str) -> ObjectId | None:
+    """Return which object a file in the trash is, or None for a foreign file."""
+    name = path.rpartition("/")[2]
+    return layout.oid_in_shard(name[:2], name[2:]) if name[:2] in layout.SHARDS else None
 
 
 def _sweep(store: Store, cutoff_ns: int) -> int:

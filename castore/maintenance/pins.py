@@ -10,7 +10,12 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from castore.errors import MalformedError, ReadOnlyStoreError
+from castore.errors import (
+    FileTooLargeError,
+    MalformedError,
+    NotRegularFileError,
+    ReadOnlyStoreError,
+)
 from castore.format import layout
 from castore.format.value import ObjectId
 
@@ -74,7 +79,15 @@ def pins(store: Store) -> Iterator[Pin]:
     for name in sorted(entry.name for entry in entries if entry.kind == "file"):
         try:
             oid = ObjectId(name)
-            data = store.fs.read(layout.pin_path(oid), limit_bytes_max=_REASON_BYTES_MAX)
-        except (MalformedError, FileNotFoundError):
+        except MalformedError:
             continue
-        yield Pin(oid, data.decode("utf-8", "replace"))
+        yield Pin(oid, _reason(store, oid))
+
+
+def _reason(store: Store, oid: ObjectId) -> str:
+    """Return what the pin's file says; the pin counts whatever that is."""
+    try:
+        data = store.fs.read(layout.pin_path(oid), limit_bytes_max=_REASON_BYTES_MAX)
+    except (FileNotFoundError, NotRegularFileError, FileTooLargeError):
+        return ""
+    return data.decode("utf-8", "replace")

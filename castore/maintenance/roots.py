@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from castore.format.reflog import LogEntry
     from castore.store.store import Store
 
+_SALVAGED_BYTES_MAX = 2**20
 _ids_in = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])").findall
 
 
@@ -62,6 +63,7 @@ def refuse_without_refs(store: Store, operation: str) -> None:
 
 
 def _from_refs(store: Store) -> Iterator[ObjectId]:
+    _refuse_closed_namespaces(store)
     for namespace in (layout.NAMES, *reading.namespaces(store.fs)):
         for listed in reading.list_refs(store.fs, namespace):
             if isinstance(listed, CorruptRefError):
@@ -91,9 +93,33 @@ def _from_line(namespace: str, line: bytes, since_ns: int) -> Iterator[ObjectId]
         yield from (oid for oid in (entry.old, entry.new, entry.topology) if oid is not None)
 
 
+def _refuse_closed_namespaces(store: Store) -> None:
+    """Refuse when something else than a folder stands for a namespace: its refs are not seen."""
+    for entry in store.fs.list_folder(layout.REFS):
+        is_ours = entry.name == layout.NAMES or layout.is_namespace_folder(entry.name)
+        if is_ours and entry.kind != "folder":
+            raise _unreadable(f"{layout.REFS}/{entry.name}", entry.kind)
+
+
 def _salvaged(store: Store, path: str) -> Iterator[ObjectId]:
+    """Yield the ids that can be read in a damaged ref's file.
+
+    Raises:
+        MaintenanceRefusedError: It cannot even be opened, so nobody knows what it names.
+    """
     try:
-        data = store.fs.read(path, limit_bytes_max=2**20)
-    except (FileNotFoundError, NotRegularFileError, FileTooLargeError):
+        data = store.fs.read(path, limit_bytes_max=_SALVAGED_BYTES_MAX)
+    except FileNotFoundError:
         return
+    except (NotRegularFileError, FileTooLargeError) as error:
+        if layout.is_ref_path(path):
+            raise _unreadable(path, str(error)) from None
+        return  # castore did not name it
     yield from (ObjectId(found.decode()) for found in _ids_in(data))
+
+
+def _unreadable(path: str, found: str) -> MaintenanceRefusedError:
+    return MaintenanceRefusedError(
+        "gc",
+        f"the refs at {path} cannot be read ({found}), and may keep objects; see: castore fsck",
+    )
