@@ -113,7 +113,7 @@ class CorruptObjectError(CastoreError):
         super().__init__(oid, path, reason)
 
     def __str__(self) -> str:
-        return f"object {self.oid} is damaged: {self.reason} ({self.path}); run: castore fsck"
+        return f"object {self.oid} is damaged: {self.reason} ({self.path}); run: castore repair"
 
 
 class CorruptRefError(CastoreError):
@@ -132,7 +132,7 @@ class CorruptRefError(CastoreError):
         super().__init__(path, reason)
 
     def __str__(self) -> str:
-        return f"ref {self.path} is damaged: {self.reason}; run: castore fsck"
+        return f"ref {self.path} is damaged: {self.reason}; run: castore repair"
 
 
 class NotRegularFileError(CastoreError):

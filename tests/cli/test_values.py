@@ -157,7 +157,7 @@ def test_cat_of_a_damaged_object_says_so(store: Store, run: Run, tmp_path: Path)
     path.write_bytes(b"junk")
     ended = run("cat", oid)
     assert ended.status == 4
-    assert "castore fsck" in ended.err
+    assert "run: castore repair" in ended.err
 
 
 def test_show_explains_a_tuning_result(tuned: TuneResult, run: Run) -> None:
