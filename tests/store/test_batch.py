@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import contextvars
 import os
+import resource
 import threading
 from typing import TYPE_CHECKING
 
@@ -166,6 +170,109 @@ def test_what_a_batch_adopted_may_be_in_the_trash_of_a_gc_when_it_ends(tmp_path:
         store.put(A)
         store.fs.rename(layout.object_path(oid), layout.trash_path(oid))
     assert castore.open(tmp_path / "s").loose.find(oid) is not None
+
+
+def test_tasks_of_one_event_loop_are_not_in_each_others_batches() -> None:
+    """They share a thread: one task's writes were held back, or thrown away, by another's batch."""
+    store, fs = memory_store()
+    other = Store(fs)
+
+    async def batch(inside: asyncio.Event, may_end: asyncio.Event) -> None:
+        with store.batch():
+            store.put(A)
+            inside.set()
+            await may_end.wait()
+
+    async def put(inside: asyncio.Event, may_end: asyncio.Event) -> tuple[bool, bool]:
+        await inside.wait()
+        store.put(B)
+        seen = other.has(id_of(A)), other.has(id_of(B))
+        may_end.set()
+        return seen
+
+    async def both() -> tuple[bool, bool]:
+        inside, may_end = asyncio.Event(), asyncio.Event()
+        _, seen = await asyncio.gather(batch(inside, may_end), put(inside, may_end))
+        return seen
+
+    assert asyncio.run(both()) == (False, True)
+    assert other.has(id_of(A))
+
+
+def test_a_thread_that_takes_the_context_over_is_not_in_the_batch() -> None:
+    store, fs = memory_store()
+    with store.batch():
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=lambda: context.run(store.put, A))
+        thread.start()
+        thread.join()
+        assert Store(fs).has(id_of(A))
+
+
+def test_batches_of_two_stores_do_not_mix() -> None:
+    (one, _), (two, disk) = memory_store(), memory_store()
+    with one.batch():
+        two.put(A)
+        assert Store(disk).has(id_of(A))
+
+
+def test_a_batch_of_refs_in_every_shard_holds_few_locks(tmp_path: Path) -> None:
+    """With a lock for each shard, 256 shards took more open files than many systems allow."""
+    store = castore.open(tmp_path / "s")
+    keys = [f"{shard:02x}" + "0" * 62 for shard in range(256)]
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 60, before[1]))
+    try:
+        with store.batch():
+            for key in keys:
+                store.record("by-key-tuning", key=key, value=A)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert [found.key for found in store.refs("by-key-tuning")] == keys
+
+
+def test_what_many_objects_of_a_batch_share_is_synced_once() -> None:
+    store, fs = memory_store()
+    shared = store.put(C)
+    first = len(fs.calls)
+    with store.batch():
+        for number in range(20):
+            oid = store.put(manifest(number, part=Link(shared)))
+            store.set_ref("tuning", T, f"k{number}", oid)
+    path = layout.object_path(shared)
+    assert fs.calls[first:].count(f"sync_file {path}") == 1
+
+
+# --- a ref that is kept ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+def test_a_ref_that_is_kept_is_promised_like_one_that_is_made(*, in_batch: bool) -> None:
+    """Whoever made it may have done without durability."""
+    store, fs = memory_store()
+    Store(fs, durable=False).record("tuning", T, "k", A)
+    with store.batch() if in_batch else contextlib.nullcontext():
+        assert store.record("tuning", T, "k", B, on_conflict="keep") == id_of(A)
+    after = Store(fs.after_power_loss(unsynced="dropped", unsynced_names="dropped"))
+    assert after.lookup("tuning", T, "k") == A
+
+
+def test_what_a_kept_ref_names_counts_as_written_now() -> None:
+    store, fs = memory_store()
+    store.record("tuning", T, "k", A)
+    fs.advance(DAY_NS)
+    store.record("tuning", T, "k", B, on_conflict="keep")
+    assert fs.stat(layout.object_path(id_of(A))).mtime_ns > fs.now_ns - DAY_NS
+
+
+def test_a_batch_keeps_what_was_there_at_its_end() -> None:
+    """Another writer deleted the kept ref before the batch ended: then the batch's own counts."""
+    store, fs = memory_store()
+    store.record("tuning", T, "k", A)
+    with store.batch():
+        store.record("tuning", T, "k", B, on_conflict="keep")
+        Store(fs).delete_ref("tuning", T, "k")
+    assert store.lookup("tuning", T, "k") == B
 
 
 # --- several updates of one ref in a batch ---------------------------------------------------

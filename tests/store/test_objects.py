@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -21,13 +22,16 @@ from castore.errors import (
 )
 from castore.format import layout
 from castore.format.canonical import encode
+from castore.store.store import Store
 from tests.store.worlds import (
     FOREIGN_TOPOLOGY,
     frame_of,
     id_of,
+    leftovers,
     leftovers_on_disk,
     manifest,
     memory_store,
+    new_disk,
     object_file,
     restat,
 )
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from castore.store.store import Store
+    from castore.fs.protocol import Lock
 
 A, B = manifest(1), manifest(2)
 T = FOREIGN_TOPOLOGY
@@ -247,6 +251,78 @@ def test_the_object_that_gc_takes_between_the_look_and_the_touch_is_written_anew
     monkeypatch.setattr(store.fs, "touch", gone_first)
     store.put(A)
     assert store.loose.find(oid) == encode(A)
+
+
+def before_the_rename_of(
+    store: Store, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
+) -> None:
+    """Let something happen once, right before a staged object is given its name."""
+    rename_new = store.fs.rename_new
+
+    def rename(source: str, target: str) -> None:
+        monkeypatch.setattr(store.fs, "rename_new", rename_new)
+        act()
+        rename_new(source, target)
+
+    monkeypatch.setattr(store.fs, "rename_new", rename)
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+def test_a_copy_that_another_writer_made_durable_is_not_replaced_by_one_that_is_not(
+    *, in_batch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = new_disk()
+    careless = Store(fs, durable=False)
+    before_the_rename_of(careless, monkeypatch, lambda: Store(fs).put(A))
+    with careless.batch() if in_batch else contextlib.nullcontext():
+        careless.put(A)
+    after = Store(fs.after_power_loss(unsynced="dropped", unsynced_names="dropped"))
+    assert after.get(id_of(A)) == A
+    assert leftovers(fs) == []
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+def test_a_durable_put_that_comes_second_makes_the_first_ones_copy_durable(
+    *, in_batch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = new_disk()
+    store = Store(fs)
+    before_the_rename_of(store, monkeypatch, lambda: Store(fs, durable=False).put(A))
+    with store.batch() if in_batch else contextlib.nullcontext():
+        store.put(A)
+    after = Store(fs.after_power_loss(unsynced="dropped", unsynced_names="dropped"))
+    assert after.get(id_of(A)) == A
+    assert leftovers(fs) == []
+
+
+def test_a_copy_that_was_healed_since_it_was_seen_damaged_is_left_where_it_is(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oid = store.put(A)
+    spoil(object_file(store.root, oid), b"junk")
+    lock = store.fs.lock
+
+    def heal_first(path: str, *, wait_s: float) -> Lock:
+        monkeypatch.setattr(store.fs, "lock", lock)
+        castore.open(store.root).put(A)
+        return lock(path, wait_s=wait_s)
+
+    monkeypatch.setattr(store.fs, "lock", heal_first)
+    store.put(A)
+    assert len(os.listdir(store.root / "local/quarantine")) == 1
+    assert store.get(oid) == A
+
+
+def test_a_name_that_others_keep_taking_and_dropping_ends_in_an_error_that_says_so(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(source: str, target: str) -> None:
+        raise FileExistsError(target)
+
+    monkeypatch.setattr(store.fs, "rename_new", taken)
+    with pytest.raises(CorruptObjectError, match="coming and going"):
+        store.put(A)
+    assert leftovers_on_disk(store.root) == []
 
 
 def test_fifty_threads_putting_one_object_make_one_object(store: Store) -> None:
