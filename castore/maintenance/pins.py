@@ -71,12 +71,15 @@ def unpin(store: Store, oid: ObjectId) -> bool:
 
 
 def pins(store: Store) -> Iterator[Pin]:
-    """Yield all pins, by id; files that are not pins are passed over."""
+    """Yield all pins, by id; names that no pin has are passed over.
+
+    The name is what counts: whatever lies under it, somebody may have meant it.
+    """
     try:
         entries = store.fs.list_folder(layout.PINS)
     except FileNotFoundError:
         return
-    for name in sorted(entry.name for entry in entries if entry.kind == "file"):
+    for name in sorted(entry.name for entry in entries):
         try:
             oid = ObjectId(name)
         except MalformedError:

@@ -14,13 +14,14 @@ from castore.errors import (
     CorruptObjectError,
     LockTimeoutError,
     MaintenanceRefusedError,
+    NotRegularFileError,
     ReadOnlyStoreError,
 )
 from castore.format import layout, ref
 from castore.format.value import Link, WeakLink
 from castore.fs import flock
 from castore.maintenance import fsck, gc
-from castore.maintenance.pins import pin, unpin
+from castore.maintenance.pins import pin, pins, unpin
 from castore.store.lease import lease
 from castore.store.store import Store
 from tests.store.worlds import (
@@ -268,6 +269,61 @@ def test_an_empty_store_has_nothing_to_collect() -> None:
     assert run(store).removed == 0
 
 
+@pytest.mark.parametrize("what", ["a namespace", "names", "a shard", "a ref", "a huge ref"])
+def test_gc_refuses_where_refs_may_hide_behind_what_cannot_be_read(
+    tmp_path: Path, what: str
+) -> None:
+    store = castore.open(tmp_path / "s")
+    store.record("tuning", T, "kept", KEPT)
+    store.set_name("best", store.record("tuning", T, "k", A))
+    age(store, id_of(A))
+    shutil.rmtree(store.root / "local/logs")
+    path = store.root / ref.for_topology("tuning", T, "k").path
+    hidden = {
+        "a namespace": path.parent.parent,
+        "names": store.root / "refs/names",
+        "a shard": path.parent,
+    }.get(what, path)
+    if what == "a huge ref":
+        path.write_bytes(path.read_bytes() + b"#" * 2**21)
+    else:
+        hidden.rename(tmp_path / "elsewhere")
+        hidden.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises((MaintenanceRefusedError, NotRegularFileError), match="refs"):
+        gc.plan(castore.open(store.root), grace_s=0)
+    assert store.has(id_of(A))
+
+
+def test_a_file_among_the_refs_that_castore_did_not_name_stops_nothing(tmp_path: Path) -> None:
+    store = castore.open(tmp_path / "s")
+    store.record("tuning", T, "kept", KEPT)
+    for path in ("refs/README", "refs/tuning/note", "refs/names/.hidden"):
+        (store.root / path).parent.mkdir(exist_ok=True)
+        (store.root / path).symlink_to(tmp_path / "nowhere")
+    age(store, store.put(A))
+    assert run(store, grace_s=0).removed == 1
+
+
+@pytest.mark.parametrize("kind", ["huge", "link", "fifo", "folder"])
+def test_a_pin_counts_whatever_its_file_is(tmp_path: Path, kind: str) -> None:
+    store = castore.open(tmp_path / "s")
+    store.record("tuning", T, "kept", KEPT)
+    oid = store.put(A)
+    age(store, oid)
+    path = store.root / layout.pin_path(oid)
+    path.parent.mkdir(exist_ok=True)
+    if kind == "huge":
+        path.write_bytes(b"x" * 2**21)
+    elif kind == "link":
+        path.symlink_to(tmp_path / "nowhere")
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    assert run(store, grace_s=0).removed == 0
+    assert [each.oid for each in pins(store)] == [oid]
+
+
 @pytest.mark.parametrize("depth", ["named by the ref", "linked to"])
 def test_a_damaged_object_that_must_be_followed_stops_gc_and_nothing_goes(
     tmp_path: Path, depth: str
@@ -318,6 +374,23 @@ def test_what_a_killed_gc_left_in_the_trash_is_put_back_by_the_next() -> None:
     assert store.loose.find(oid) is not None
     assert store.loose.find(kept) is not None
     assert list(fs.list_folder(layout.TRASH)) == []
+
+
+@pytest.mark.parametrize("is_young", [False, True])
+def test_what_a_killed_gc_left_in_the_trash_never_comes_back_without_what_it_links_to(
+    *, is_young: bool
+) -> None:
+    """It was put back after the plan was made, and its child then removed by the plan."""
+    store, fs = store_with_a_ref()
+    part = store.put(A)
+    fs.advance(15 * DAY_NS * is_young)
+    whole = store.put(manifest(5, part=Link(part)))
+    fs.rename(layout.object_path(whole), layout.trash_path(whole))
+    fs.advance(DAY_NS)
+    report = run(store, grace_s=2 * DAY_S if is_young else 0)
+    assert report.removed == (0 if is_young else 2)
+    assert (store.has(whole), store.has(part)) == (is_young, is_young)
+    assert errors_in(store) == []
 
 
 def test_trash_of_an_object_that_was_written_anew_is_dropped() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from typing import TYPE_CHECKING
@@ -18,14 +19,17 @@ from castore.errors import (
     RefConflictError,
 )
 from castore.format import layout, ref
+from castore.format.canonical import encode
 from castore.format.value import Link, WeakLink
 from castore.fs import flock
 from castore.refs import transaction
 from castore.refs.transaction import PreviousValue
+from castore.store.freshening import freshen_reachable
 from castore.store.store import Store
 from tests.store.worlds import (
     FOREIGN_TOPOLOGY,
     TOPOLOGY,
+    errors_in,
     id_of,
     leftovers_on_disk,
     manifest,
@@ -36,6 +40,8 @@ from tests.store.worlds import (
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from castore.format.value import ObjectId
 
 A, B, C = manifest(1), manifest(2), manifest(3)
 T = FOREIGN_TOPOLOGY
@@ -108,6 +114,42 @@ def test_set_ref_asks_for_its_object_and_all_that_it_links_to() -> None:
     assert store.get_ref("tuning", T, "k") is None
     store.put(A)
     store.set_ref("tuning", T, "k", deep)
+
+
+@pytest.mark.parametrize("part_is_gone", [False, True])
+def test_what_gc_took_is_not_written_anew_without_what_it_links_to(
+    *, part_is_gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent came back first; its child could not, and the parent was left dangling."""
+    store, fs = memory_store()
+    part = store.put(A)
+    whole = store.put(manifest(4, part=Link(part)))
+    sync_file = fs.sync_file
+
+    def gc_comes(path: str) -> None:
+        monkeypatch.setattr(fs, "sync_file", sync_file)
+        for oid in (whole, part)[: 1 + part_is_gone]:
+            fs.remove(layout.object_path(oid))
+        sync_file(path)
+
+    monkeypatch.setattr(fs, "sync_file", gc_comes)
+    kept = None
+    with contextlib.suppress(ObjectNotFoundError):
+        kept = store.set_ref("tuning", T, "k", whole)
+    assert errors_in(store) == []
+    if kept is not None:
+        assert store.get(part) == A
+
+
+def test_a_walk_keeps_children_before_their_parents() -> None:
+    contents = {id_of(A): encode(A), id_of(B): encode(B)}
+    middle = manifest(5, part=Link(id_of(A)), other=Link(id_of(B)))
+    top = manifest(6, part=Link(id_of(middle)), again=Link(id_of(A)))
+    contents |= {id_of(each): encode(each) for each in (middle, top)}
+    kept: list[ObjectId] = []
+    freshen_reachable([id_of(top)], contents.__getitem__, lambda oid, _: kept.append(oid))
+    assert sorted(kept) == sorted(contents)
+    assert kept[2:] == [id_of(middle), id_of(top)]
 
 
 def test_nobody_has_to_have_what_a_weak_link_names() -> None:
