@@ -24,8 +24,9 @@ LOGS = "local/logs"
 LEASES = "local/leases"
 PINS = "local/pins"
 QUARANTINE = "local/quarantine"
+USES = "local/uses"
 
-LOCAL_FOLDERS = (LOCAL, TMP, TRASH, LOCKS, LOGS, LEASES, PINS, QUARANTINE)
+LOCAL_FOLDERS = (LOCAL, TMP, TRASH, LOCKS, LOGS, LEASES, PINS, QUARANTINE, USES)
 TOP_FOLDERS = (OBJECTS, PACKS, REFS)
 SHARDS = tuple(f"{byte:02x}" for byte in range(256))
 SHARD_FOLDERS = tuple(f"{OBJECTS}/{shard}" for shard in SHARDS)
@@ -37,6 +38,7 @@ GC_LOCK = f"{LOCKS}/gc"
 CLOCK = f"{LOCKS}/clock"
 PROBE = f"{LOCKS}/probe"
 GC_DONE = f"{LOCKS}/gc-done"
+USES_BEGUN = f"{LOCKS}/uses-begun"
 
 _is_namespace = re.compile("[a-z][a-z0-9-]{0,31}").fullmatch
 _is_name = re.compile("[a-z0-9][a-z0-9._-]{0,127}").fullmatch
@@ -68,6 +70,11 @@ def ref_path(namespace: str, key: str) -> str:
 def log_path(namespace: str, key: str) -> str:
     """Return the log that holds a ref's entries; refs of one shard share it."""
     return f"{LOGS}/{namespace}/{ref_shard(namespace, key)}"
+
+
+def use_path(namespace: str, key: str) -> str:
+    """Return the empty file whose time tells when a ref was last used."""
+    return f"{USES}/{namespace}/{key[:2]}/{key[2:]}"
 
 
 def ref_lock_path(namespace: str, key: str) -> str:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from castore.store.store import Store
 
 _LOCK_WAIT_S = 1.0
-_NO_LOCKS = "file locks do nothing here: the ref logs are not trimmed"
+NO_LOCKS = "file locks do nothing here: the ref logs are not trimmed"
+"""Why no log is shortened on some file systems."""
+
 _NS = 10**9
 
 
@@ -70,11 +72,11 @@ def trim(store: Store, *, expiry_s: float = LOG_EXPIRY_S) -> Trimmed:
     notes: list[str] = []
     for namespace, path in list(log.log_files(store.fs)):
         try:
-            lines = _read(store, namespace, path)
+            lines = read(store, namespace, path)
             if len(keep(lines)) == len(lines):
                 continue
             if not do_locks_work(store):
-                return Trimmed(dropped, (*notes, _NO_LOCKS))
+                return Trimmed(dropped, (*notes, NO_LOCKS))
             dropped += rewrite(store, namespace, path, keep)
         except (OSError, CastoreError) as error:
             notes.append(f"{path} was not trimmed: {error}")
@@ -91,7 +93,7 @@ def rewrite(
     """
     shard = path.rpartition("/")[2]
     with store.fs.lock(layout.ref_lock_path(namespace, shard), wait_s=_LOCK_WAIT_S):
-        lines = _read(store, namespace, path)
+        lines = read(store, namespace, path)
         chosen = choose(lines)
         if list(chosen) == lines:
             return 0
@@ -116,7 +118,8 @@ def do_locks_work(store: Store) -> bool:
         return True  # somebody else is finding out, and his lock has just kept this one out
 
 
-def _read(store: Store, namespace: str, path: str) -> list[Line]:
+def read(store: Store, namespace: str, path: str) -> list[Line]:
+    """Return the lines of a log, oldest first."""
     try:
         data = store.fs.read(path, limit_bytes_max=reflog.LOG_BYTES_MAX)
     except FileNotFoundError:

@@ -62,6 +62,8 @@ class Update:
         on_conflict: What to do when it names another sound object.
         expected: What it must hold for the update to go ahead.
         reason: Why, for the log.
+        reveals: Whether a deletion lets the same ref of an alternate answer again, in place of
+            hiding it by a tombstone.
     """
 
     name: RefName
@@ -69,6 +71,7 @@ class Update:
     on_conflict: OnConflict = "error"
     expected: Expected = PreviousValue.ANY
     reason: str = ""
+    reveals: bool = False
 
 
 def wanted(
@@ -199,7 +202,7 @@ class RefWriter:
             # Kept: whoever made it may not have asked for durability, and we are about to promise.
             return _Planned(update, Step.CONFIRM, old, old)
         if update.new is None:
-            return _Planned(update, self._deletion(update.name, current), old, None)
+            return _Planned(update, self._deletion(update, current), old, None)
         if current == update.new:
             return _Planned(update, Step.CONFIRM, old, update.new)
         step = Step.CREATE if current is NoObject.ABSENT else Step.REPLACE
@@ -222,8 +225,8 @@ class RefWriter:
             return False
         raise RefConflictError(str(update.name), old or NO_OBJECT, update.new or NO_OBJECT)
 
-    def _deletion(self, name: RefName, current: ObjectId | NoObject) -> Step:
-        if self._below(name) is not None:
+    def _deletion(self, update: Update, current: ObjectId | NoObject) -> Step:
+        if not update.reveals and self._below(update.name) is not None:
             return {NoObject.ABSENT: Step.CREATE, NoObject.TOMBSTONE: Step.NOTHING}.get(
                 current,  # type: ignore[arg-type]  # an id is no key of this table, and falls through
                 Step.REPLACE,

@@ -29,6 +29,7 @@ from castore.errors import (
 )
 from castore.refs import reading
 from castore.refs.reading import NoObject
+from castore.store.uses import INTERVAL_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -56,6 +57,7 @@ class _Entry(Generic[_Made]):
     oid: ObjectId
     made: _Made
     status: Status | None = None
+    noted_until_s: float = 0.0
 
 
 class RefMemo(Generic[_Made]):
@@ -90,7 +92,7 @@ class RefMemo(Generic[_Made]):
     def known(self, key: Hashable) -> _Made | None:
         """Return what is remembered under `key` if its ref is surely as it was, else None."""
         entry = self._entries.get(key)
-        if entry is None or entry.status is None:
+        if entry is None or entry.status is None or time.monotonic() > entry.noted_until_s:
             return None
         try:
             return entry.made if self._stat(entry.path) == entry.status else None
@@ -111,8 +113,15 @@ class RefMemo(Generic[_Made]):
             return None
         if entry is not None and entry.oid == oid:
             entry.status = status
+            self._note_use(entry)
             return entry.made
         return self._read(key, name, oid)
+
+    def _note_use(self, entry: _Entry[_Made]) -> None:
+        """Note that the ref is used, and ask for the same once a day."""
+        if self._store.uses is not None:
+            self._store.uses.note(entry.name)
+        entry.noted_until_s = time.monotonic() + INTERVAL_S
 
     def _read(self, key: Hashable, name: RefName, oid: ObjectId) -> _Made | None:
         try:
@@ -124,7 +133,9 @@ class RefMemo(Generic[_Made]):
             value = self._store.lookup(name.namespace, name.topology, name.kernel)
             return None if value is None else self._make(value)
         if made is not None:
-            self._remember(key, _Entry(name, name.path, oid, made))
+            entry = _Entry(name, name.path, oid, made)
+            self._note_use(entry)
+            self._remember(key, entry)
         return made
 
     def _target(self, name: RefName) -> ObjectId | None:

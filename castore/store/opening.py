@@ -182,6 +182,7 @@ def lay_out(fs: FileSystem) -> None:
     for folder in (layout.OBJECTS, layout.LOCAL, ""):
         fs.sync_folder(folder)
     _make_gc_files(fs)
+    _begin_uses(fs)
     staged = f"{layout.TMP}/{os.urandom(12).hex()}"
     fs.write_new(staged, version.VERSION_1, durable=True)
     fs.rename(staged, layout.FORMAT)
@@ -192,6 +193,11 @@ def _make_gc_files(fs: FileSystem) -> None:
     """Make the files that gc needs: on a disk that is full it could not make them."""
     for path in (layout.GC_LOCK, layout.CLOCK, layout.PROBE):
         fs.append(path, b"\n")
+
+
+def _begin_uses(fs: FileSystem) -> None:
+    """Write down that from now on it is known when a ref was used."""
+    fs.append(layout.USES_BEGUN, b"\n")
 
 
 def _has_objects(fs: FileSystem) -> bool:
@@ -252,6 +258,8 @@ def _prepare_local(fs: PosixFileSystem) -> None:
         fs.sync_folder(layout.LOCAL)
     if layout.LOCKS in missing:
         _make_gc_files(fs)
+    if layout.USES in missing:
+        _begin_uses(fs)
     for folder in layout.LOCAL_FOLDERS:
         if is_mount_or_link(fs.root, folder):
             reason = "a link or a mount: its files could not be renamed into the store atomically"

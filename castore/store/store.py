@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -39,6 +40,7 @@ from castore.store.closure import split_links
 from castore.store.freshening import Keeper, freshen_reachable
 from castore.store.lease import lease
 from castore.store.naming import named
+from castore.store.uses import Uses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -69,6 +71,7 @@ class Store:
     Attributes:
         fs: The file system, for work over the whole store.
         loose: The store's own loose objects, for the same.
+        uses: Notes which refs are used; None in a store that may not be written.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class Store:
             below=self._refs.target_below,
         )
         self._keeper = Keeper(fs, self.loose, self._is_borrowed, durable=durable)
+        self.uses = None if read_only else Uses(fs)
         self._warned: set[str] = set()
 
     @property
@@ -280,8 +284,7 @@ class Store:
         key: str | None = None,
     ) -> Ref | None:
         """Return a ref, or None; a damaged one is None too, with one warning."""
-        name = named(namespace, topology, kernel, key).name
-        return self._resolved(name)
+        return self._resolved(named(namespace, topology, kernel, key).name)
 
     def delete_ref(
         self,
@@ -292,17 +295,18 @@ class Store:
         key: str | None = None,
         expected: str | PreviousValue = PreviousValue.ANY,
         reason: str = "",
+        reveals: bool = False,
     ) -> bool:
         """Remove a ref, and tell whether there was one; its log keeps what it named.
 
-        Where an alternate has the same ref, a tombstone hides that.
+        Where an alternate has the same ref, a tombstone hides that, unless `reveals` is set.
 
         Raises:
             RefConflictError: The ref does not name what was expected.
         """
         self._check_writable()
         name = named(namespace, topology, kernel, key).name
-        return self._delete(name, expected, reason)
+        return self._delete(name, expected, reason, reveals=reveals)
 
     def refs(self, namespace: str | None = None) -> Iterator[Ref]:
         """Yield all refs with a key, of alternates too, by namespace and key.
@@ -322,8 +326,7 @@ class Store:
         key: str | None = None,
     ) -> list[LogEntry]:
         """Return the changes of a ref, newest first."""
-        name = named(namespace, topology, kernel, key).name
-        return log.entries(self.fs, name)
+        return log.entries(self.fs, named(namespace, topology, kernel, key).name)
 
     def lookup(
         self,
@@ -341,6 +344,8 @@ class Store:
         oid = self._target(name)
         if oid is None:
             return None
+        if self.uses is not None:
+            self.uses.note(name)
         try:
             return self._value(oid)
         except ObjectNotFoundError:
@@ -404,8 +409,7 @@ class Store:
         (self.loose if batch is None else batch.objects).add(oid, content)
 
     def _content(self, oid: ObjectId) -> bytes:
-        batch = self._batch()
-        staged = batch.objects.find(oid) if batch is not None else None
+        staged = None if (batch := self._batch()) is None else batch.objects.find(oid)
         return self._objects.content(oid) if staged is None else staged
 
     def _value(self, oid: ObjectId) -> Value:
@@ -460,9 +464,11 @@ class Store:
         elif not batch.objects.holds(oid) and (self.loose.has(oid) or not self._is_borrowed(oid)):
             batch.objects.add(oid, content)  # synced once, at the batch's end
 
-    def _delete(self, name: RefName, expected: str | PreviousValue, reason: str) -> bool:
+    def _delete(
+        self, name: RefName, expected: str | PreviousValue, reason: str, *, reveals: bool = False
+    ) -> bool:
         existed = self._target(name) is not None
-        update = wanted(name, None, "error", expected, reason)
+        update = replace(wanted(name, None, "error", expected, reason), reveals=reveals)
         with self.at_work():
             batch = self._batch()
             if batch is None:

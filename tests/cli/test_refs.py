@@ -183,6 +183,40 @@ def test_forget_goes_by_age(store: Store, run: Run, tmp_path: Path) -> None:
     assert [ref.kernel for ref in store.refs()] == ["young"]
 
 
+def test_forget_goes_by_use(store: Store, run: Run, tmp_path: Path) -> None:
+    for kernel in ("used", "unused"):
+        store.record("tuning", _FOREIGN, kernel, 1)
+        ref = store.get_ref("tuning", _FOREIGN, kernel)
+        assert ref is not None
+        os.utime(tmp_path / "store" / ref.name.path, (0, 0))
+    os.utime(tmp_path / "store/local/locks/uses-begun", (0, 0))
+    store.lookup("tuning", _FOREIGN, "used")
+    assert run("forget", "--unused-since", "90d", "-n").out.startswith("would remove tuning/unused")
+    assert run("forget", "--unused-since", "90d", "--json").document["removed"] == 1
+    assert [ref.kernel for ref in store.refs()] == ["used"]
+
+
+def test_forget_keeps_the_refs_and_the_newest_lines_of_their_logs(store: Store, run: Run) -> None:
+    oids = [
+        store.record("tuning", _FOREIGN, "gemm", number, on_conflict="replace")
+        for number in range(4)
+    ]
+    planned = run("forget", "--keep-last", "2", "--dry-run").out.splitlines()
+    assert planned[-1] == "would remove 2 log lines"
+    assert f"nothing to {oids[0][:12]}" in planned[0]
+    assert len(store.ref_log("tuning", _FOREIGN, "gemm")) == 4
+    found = run("forget", "--keep-last", "2", "--kernel", "gemm", "--json").document
+    assert (found["removed"], found["notes"]) == (2, [])
+    assert [(each["old"], each["new"]) for each in found["entries"]] == [
+        (None, oids[0]),
+        (oids[0], oids[1]),
+    ]
+    assert [each.new for each in store.ref_log("tuning", _FOREIGN, "gemm")] == [oids[3], oids[2]]
+    assert run("forget", "--keep-last", "2").out == "removed 0 log lines\n"
+    assert store.lookup("tuning", _FOREIGN, "gemm") == 3
+    assert run("forget", "--keep-last", "0").status == 2
+
+
 def test_forget_without_a_condition_is_refused(store: Store, run: Run) -> None:
     _fill(store)
     ended = run("forget")

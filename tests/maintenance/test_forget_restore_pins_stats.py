@@ -73,10 +73,7 @@ def test_forget_goes_by_the_age_of_the_ref() -> None:
     fs.advance(10 * DAY_NS)
     store.record("tuning", T, "new", B)
 
-    def now_s() -> float:
-        return fs.now_ns / 10**9
-
-    found = forget.plan(store, older_than_s=5 * 24 * 3600, clock_s=now_s)
+    found = forget.plan(store, older_than_s=5 * 24 * 3600)
     assert [each.kernel for each in found.refs] == ["old"]
 
 
