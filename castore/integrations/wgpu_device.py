@@ -8,6 +8,7 @@ length of a tick, that clock is used for the whole run, and the result says so.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import time
 from dataclasses import dataclass
@@ -23,7 +24,6 @@ from castore.tuning.device import Clock
 from castore.tuning.errors import DeviceUnavailableError
 from castore.tuning.host import cpu_silicon, device_name, operating_system
 from castore.tuning.limits import violation
-from castore.tuning.oracle import poison
 from castore.tuning.program import GUARD_BYTES, ArraySpec, Program, WgslProgram
 from castore.tuning.statistics import COMPLETION_CLOCK, GPU_TIMESTAMP
 from castore.tuning.topology_manifest import manifest
@@ -201,10 +201,10 @@ class WgpuDevice:
         ]
         return self._pass(pipeline, entries, program.dispatch)
 
-    def poison(self) -> None:
-        """Fill the output and its guard with the pattern."""
+    def fill(self, data: bytes) -> None:
+        """Give the output and its guard these bytes."""
         buffer = self._buffers[self._output_name]
-        self._device.queue.write_buffer(buffer, 0, poison(buffer.size))
+        self._device.queue.write_buffer(buffer, 0, data)
         # Reading back waits, so that the copy is not timed with what follows.
         self._device.queue.read_buffer(buffer, 0, 4)
 
@@ -271,13 +271,12 @@ def clock_from(readings: list[tuple[tuple[int, int], tuple[int, int]]]) -> Clock
 
 
 def _adapter() -> Any:  # noqa: ANN401 - wgpu has no useful types
-    try:
+    # What wgpu has to say is a page about every backend that it was built without.
+    with contextlib.suppress(RuntimeError):
         adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
-    except RuntimeError as error:
-        raise DeviceUnavailableError("wgpu", f"no adapter: {error}") from None
-    if adapter is None:
-        raise DeviceUnavailableError("wgpu", "no adapter")
-    return adapter
+        if adapter is not None:
+            return adapter
+    raise DeviceUnavailableError("wgpu", "no adapter was found")
 
 
 def _required(limits: Mapping[str, int]) -> dict[str, int]:

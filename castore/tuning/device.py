@@ -87,7 +87,10 @@ class Prepared(Protocol):
     """A program that is ready to run."""
 
     def run(self, dispatches: int) -> int:
-        """Run it so many times and return the nanoseconds, by the device's clock."""
+        """Run it so many times and return the nanoseconds, by the device's clock.
+
+        A device that can do so without timing it fills the output anew before each time.
+        """
 
 
 class LocalDevice(Protocol):
@@ -104,8 +107,8 @@ class LocalDevice(Protocol):
     def prepare(self, program: Program) -> Prepared:
         """Compile a program."""
 
-    def poison(self) -> None:
-        """Fill the output and its guard with the pattern of `oracle.poison`."""
+    def fill(self, data: bytes) -> None:
+        """Give the output and the guard behind it these bytes, guard included."""
 
     def output(self) -> bytes:
         """Return the output's bytes and its guard's."""

@@ -26,6 +26,22 @@ class DeviceUnavailableError(CastoreError):
         return f"device {self.device} cannot be used: {self.reason}"
 
 
+class NestedTuningError(CastoreError, RuntimeError):
+    """Tuning was begun in a worker process.
+
+    A worker imports the module that a candidate is written in. Where that module tunes when it
+    is imported, each worker would start further ones, without end.
+    """
+
+    exit_status = 2
+
+    def __str__(self) -> str:
+        return (
+            "tuning was begun in one of its own worker processes, which import the candidates' "
+            'module; in that module, put the call under: if __name__ == "__main__":'
+        )
+
+
 class NothingAcceptableError(CastoreError):
     """Every candidate failed, so there is no result; no ref was changed.
 

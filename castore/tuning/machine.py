@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
-from functools import lru_cache
-from typing import TYPE_CHECKING
+import os
+import sys
+from typing import TYPE_CHECKING, TypeAlias
 
 from castore.tuning.errors import DeviceUnavailableError
+from castore.tuning.host import usable_cores
 from castore.tuning.worker_process import describe
 
 if TYPE_CHECKING:
@@ -15,12 +17,21 @@ if TYPE_CHECKING:
 PREFERRED = ("wgpu", "numpy")
 """What `auto` tries, in this order; numpy is there wherever tuning is."""
 
+_KNOWN_MAX = 16
+# They change all the time, and no driver looks at them.
+_PASSING = frozenset({"COLUMNS", "LINES", "OLDPWD", "PWD", "PYTEST_CURRENT_TEST", "SHLVL", "_"})
+
+_Surroundings: TypeAlias = tuple[object, ...]
+_known: dict[tuple[str, _Surroundings], dict[str, Value] | str] = {}
+
 
 def topology(device: str = "auto") -> dict[str, Value]:
     """Return the topology manifest of this machine with a device.
 
-    The answer is kept: hardware and drivers do not change under a running process. The first
-    call takes a second or so, as a process of its own looks for the device.
+    The answer is kept for as long as the environment stays as it is, since variables choose
+    drivers: hardware does not change under a running process. The first call takes a second or
+    so, as a process of its own looks for the device. `auto` also remembers what it did not
+    find; asking for that device by name looks again.
 
     Args:
         device: `wgpu`, `numpy`, another entry point of `castore.devices`, or `auto`: wgpu
@@ -43,7 +54,7 @@ def chosen(device: str) -> str:
     reasons = []
     for name in PREFERRED:
         try:
-            _described(name)
+            _described(name, look_again=False)
         except DeviceUnavailableError as error:
             reasons.append(str(error))
         else:
@@ -51,7 +62,28 @@ def chosen(device: str) -> str:
     raise DeviceUnavailableError("auto", "; ".join(reasons))
 
 
-# A failure is not kept: a package may be installed meanwhile.
-@lru_cache(maxsize=16)
-def _described(device: str) -> dict[str, Value]:
-    return describe(device)
+def forget() -> None:
+    """Look again for every device that is asked for from now on."""
+    _known.clear()
+
+
+def _described(device: str, *, look_again: bool = True) -> dict[str, Value]:
+    key = (device, _surroundings())
+    found = _known.get(key)
+    if found is None or (isinstance(found, str) and look_again):
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        try:
+            found = describe(device)
+        except DeviceUnavailableError as error:
+            found = error.reason
+        _known[key] = found
+    if isinstance(found, str):
+        raise DeviceUnavailableError(device, found)
+    return found
+
+
+def _surroundings() -> _Surroundings:
+    """Return what a worker would inherit."""
+    variables = tuple(item for item in os.environ.items() if item[0] not in _PASSING)
+    return (variables, tuple(sys.path), usable_cores())

@@ -13,7 +13,6 @@ import numpy as np
 from castore.errors import MalformedError
 from castore.tuning.device import Clock
 from castore.tuning.host import cpu_silicon, operating_system, usable_cores
-from castore.tuning.oracle import poison
 from castore.tuning.program import GUARD_BYTES, ArraySpec, Program, PythonProgram
 from castore.tuning.python_source import resolved
 from castore.tuning.statistics import COMPLETION_CLOCK
@@ -41,14 +40,23 @@ class _Call:
     program: PythonProgram
     inputs: Mapping[str, NDArray[Any]]
     output: NDArray[Any]
+    refill: Callable[[], None]
 
     def run(self, dispatches: int) -> int:
-        """Call the function so many times and return the nanoseconds."""
-        sizes, schedule = dict(self.program.sizes), dict(self.program.schedule)
-        start_ns = time.perf_counter_ns()
+        """Call the function so many times and return the nanoseconds.
+
+        Every call gets maps of its own and an output without a result, so that there is nothing
+        to be found from the call before.
+        """
+        elapsed_ns = 0
         for _ in range(dispatches):
-            self.function(self.inputs, self.output, sizes, schedule)
-        return time.perf_counter_ns() - start_ns
+            inputs = dict(self.inputs)
+            sizes, schedule = dict(self.program.sizes), dict(self.program.schedule)
+            self.refill()
+            start_ns = time.perf_counter_ns()
+            self.function(inputs, self.output, sizes, schedule)
+            elapsed_ns += time.perf_counter_ns() - start_ns
+        return elapsed_ns
 
 
 class NumpyDevice:
@@ -57,6 +65,7 @@ class NumpyDevice:
     def __init__(self) -> None:
         self._inputs: dict[str, NDArray[Any]] = {}
         self._memory = bytearray()
+        self._filled = b""
         self._output: NDArray[Any] = np.zeros(0, np.float32)
 
     def topology(self) -> dict[str, Value]:
@@ -83,16 +92,21 @@ class NumpyDevice:
         """Import the program's function."""
         if not isinstance(program, PythonProgram):
             raise MalformedError(".language", "the numpy device runs Python programs only")
-        return _Call(resolved(program.function), program, self._inputs, self._output)
+        function = resolved(program.function)
+        return _Call(function, program, self._inputs, self._output, self._refill)
 
-    def poison(self) -> None:
-        """Fill the output and both guards with the pattern."""
-        self._memory[:] = poison(len(self._memory))
+    def fill(self, data: bytes) -> None:
+        """Give the output and both guards these bytes, now and before each call."""
+        self._filled = data[-GUARD_BYTES:] + data
+        self._refill()
+
+    def _refill(self) -> None:
+        self._memory[:] = self._filled
 
     def output(self) -> bytes:
         """Return the output and the guard behind it; damage to the one before shows there too."""
         before, rest = bytes(self._memory[:GUARD_BYTES]), bytes(self._memory[GUARD_BYTES:])
-        untouched = before == poison(GUARD_BYTES)
+        untouched = before == self._filled[:GUARD_BYTES]
         return rest if untouched else rest[:-GUARD_BYTES] + before
 
     def inputs(self) -> dict[str, bytes]:

@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 
     from castore.tuning.kernel import Tolerance
 
-POISON = b"\xa5\xa5\xff\x7f"
-"""What outputs hold before a run: a float32 NaN that no computation here produces."""
-
-
-def poison(size_bytes: int) -> bytes:
-    """Return `size_bytes` bytes of the pattern; the size is a multiple of four."""
-    return POISON * (size_bytes // len(POISON))
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -41,7 +33,9 @@ class Verdict:
     reason: str
 
 
-def judge(got: NDArray[Any], want: NDArray[np.float64], tolerance: Tolerance) -> Verdict:
+def judge(
+    got: NDArray[Any], want: NDArray[np.float64], tolerance: Tolerance, *, poison: int
+) -> Verdict:
     """Compare all of an output with what the oracle expects.
 
     An element is right when abs(got - want) <= absolute + relative * abs(want). An expected
@@ -51,19 +45,20 @@ def judge(got: NDArray[Any], want: NDArray[np.float64], tolerance: Tolerance) ->
         got: The output, any shape, four-byte elements.
         want: Expected values of the same shape.
         tolerance: The allowed error.
+        poison: The bits that every element had before the run.
     """
-    got_f64, want = got.astype(np.float64).ravel(), want.ravel()
-    with np.errstate(invalid="ignore", over="ignore"):
+    # Whatever a candidate wrote is only compared: overflow and NaN are answers here.
+    with np.errstate(all="ignore"):
+        got_f64, want = got.astype(np.float64).ravel(), want.ravel()
         error = np.abs(got_f64 - want)
         right = error <= tolerance.absolute + tolerance.relative * np.abs(want)
-    right &= np.isfinite(want)
-    right |= (got_f64 == want) | (np.isnan(got_f64) & np.isnan(want))
-    unwritten = got.ravel().view(np.uint32) == np.frombuffer(POISON, "<u4")[0]
-    right &= ~unwritten
-    report = _report(error, want, right)
-    return Verdict(
-        report, "" if report.mismatch_count == 0 else _reason(got_f64, want, right, unwritten)
-    )
+        right &= np.isfinite(want)
+        right |= (got_f64 == want) | (np.isnan(got_f64) & np.isnan(want))
+        report = _report(error, want, right)
+    if report.mismatch_count == 0:
+        return Verdict(report, "")
+    unwritten = ~right & (got.ravel().view(np.uint32) == poison)
+    return Verdict(report, _reason(got_f64, want, right, unwritten))
 
 
 def _report(
@@ -71,7 +66,9 @@ def _report(
 ) -> ComparisonReport:
     wrong = np.flatnonzero(~right)
     finite = np.isfinite(error)
-    relative = error[finite & (want != 0)] / np.abs(want[finite & (want != 0)])
+    compared = finite & (want != 0)
+    # Beside the smallest of numbers any error is beyond measure; a report holds finite ones.
+    relative = np.minimum(error[compared] / np.abs(want[compared]), np.finfo(np.float64).max)
     return ComparisonReport(
         compared=int(want.size),
         mismatch_count=int(wrong.size),
@@ -87,14 +84,14 @@ def _reason(
     right: NDArray[np.bool_],
     unwritten: NDArray[np.bool_],
 ) -> str:
-    wrong = np.flatnonzero(~right)
-    at = int(wrong[0])
     if unwritten.any():
         first = int(np.flatnonzero(unwritten)[0])
         return (
             f"{int(unwritten.sum())} of {want.size} elements were not written, or build on what "
             f"was there before, first at {first}"
         )
+    wrong = np.flatnonzero(~right)
+    at = int(wrong[0])
     return (
         f"{wrong.size} of {want.size} elements are wrong, first at {at}: "
         f"got {float(got[at])!r}, want {float(want[at])!r}"

@@ -1,30 +1,39 @@
 """The worker process: runs candidates, and may be killed at any moment.
 
-It is started as `python -m castore.tuning.worker` and answers messages on its
+It is started as `python -m castore.tuning.worker FOLDER` and answers messages on its
 standard input with messages on its standard output. Whatever a driver or a
-candidate prints goes to standard error. It ends when its input ends, also in the
-middle of a candidate, so that none outlives its tuner.
+candidate prints goes to standard error. When its input ends, also in the middle of a
+candidate, it removes its folder and kills its process group, so that neither it nor
+anything that a candidate started outlives its tuner. A candidate that makes a session
+of its own leaves the group, and is out of reach.
 
-Messages, each a map with `op`:
+Messages, each a map with `op` and `time_limit_s`:
 
 - `describe` {device}: answers {topology}.
-- `load` {device, folder, inputs, output, clock?}: answers {clock}.
-- `measure` {program, samples, warmups, dispatches}: answers {samples_ns, inputs}, having
-  written the outputs of the first and the last dispatch to `first` and `last` in the folder.
+- `load` {device, inputs, output, clock?}: answers {clock, topology}. The inputs are in the
+  folder, in files named `input-` and the array's name.
+- `measure` {program, samples, warmups, dispatches}: answers {samples_ns, inputs, outputs},
+  having written the output of each dispatch that is to be judged to a file of the folder;
+  `outputs` lists them, as `poison.TOLD` names them.
 
 Whatever goes wrong is answered with {failure, stage}.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import queue
+import shutil
+import signal
 import sys
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 from importlib.metadata import entry_points
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from blake3 import blake3
@@ -35,11 +44,13 @@ from castore.format.value import Value
 from castore.tuning.device import ENTRY_POINT_GROUP, Clock, LocalDevice, Prepared
 from castore.tuning.errors import DeviceUnavailableError
 from castore.tuning.fields import Fields
-from castore.tuning.program import ArraySpec, program_from
-from castore.tuning.wire import receive, send
+from castore.tuning.poison import FIRST, LAST, TEMPTED, almost, pattern, poison
+from castore.tuning.program import GUARD_BYTES, ArraySpec, program_from
+from castore.tuning.wire import packed, receive, send
 
 _PREPARED_MAX = 64
 _REASON_CHARACTERS_MAX = 2000
+_GRACE_S = 5.0
 
 
 class _StageError(Exception):
@@ -51,11 +62,82 @@ class _StageError(Exception):
         super().__init__(stage, cause)
 
 
+@dataclass(slots=True)
+class _Candidate:
+    prepared: Prepared
+    was_tempted: bool = False
+
+
+class _Job:
+    """A device with the arrays of a job, and the candidates that are ready to run."""
+
+    def __init__(self, device: LocalDevice, output: ArraySpec, folder: Path) -> None:
+        self._device = device
+        self._output = output
+        self._folder = folder
+        self._candidates: OrderedDict[bytes, _Candidate] = OrderedDict()
+
+    def measure(self, message: Fields) -> dict[str, Value]:
+        """Run a candidate and write down what is to be judged."""
+        candidate = self._prepared(message.fields("program"))
+        dispatches = message.integer("dispatches", least=1)
+        outputs: list[Value] = [FIRST, LAST]
+        samples: list[Value] = []
+        try:
+            for warmup in range(message.integer("warmups", least=1)):
+                self._fill(FIRST)
+                candidate.prepared.run(1)
+                if warmup == 0:
+                    self._keep(FIRST)
+            for _ in range(message.integer("samples", least=1)):
+                self._fill(LAST)
+                samples.append(candidate.prepared.run(dispatches))
+            result = self._keep(LAST)
+            if not candidate.was_tempted:
+                self._tempt(candidate.prepared, result)
+                candidate.was_tempted = True
+                outputs += TEMPTED
+            held = self._device.inputs()
+        except Exception as error:
+            raise _StageError("run", error) from error
+        digests = {name: blake3(data).hexdigest() for name, data in held.items()}
+        return {"samples_ns": samples, "inputs": dict[str, Value](digests), "outputs": outputs}
+
+    def _fill(self, dispatch: str) -> None:
+        bits = pattern(self._output.dtype, dispatch)
+        self._device.fill(poison(bits, self._output.size_bytes + GUARD_BYTES))
+
+    def _keep(self, dispatch: str) -> bytes:
+        result = self._device.output()
+        (self._folder / dispatch).write_bytes(result)
+        return result
+
+    def _tempt(self, prepared: Prepared, result: bytes) -> None:
+        size_bytes = self._output.size_bytes
+        for dispatch, start in TEMPTED.items():
+            bits = pattern(self._output.dtype, dispatch)
+            filled = almost(result[:size_bytes], bits, start)
+            self._device.fill(filled + poison(bits, GUARD_BYTES))
+            prepared.run(1)
+            self._keep(dispatch)
+
+    def _prepared(self, fields: Fields) -> _Candidate:
+        key = encode(fields.values)
+        if key not in self._candidates:
+            try:
+                self._candidates[key] = _Candidate(self._device.prepare(program_from(fields)))
+            except Exception as error:
+                raise _StageError("compile", error) from error
+            if len(self._candidates) > _PREPARED_MAX:
+                self._candidates.popitem(last=False)
+        self._candidates.move_to_end(key)
+        return self._candidates[key]
+
+
 class _Worker:
-    def __init__(self) -> None:
-        self._device: LocalDevice | None = None
-        self._folder = Path()
-        self._prepared: OrderedDict[bytes, Prepared] = OrderedDict()
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._job: _Job | None = None
 
     def answer(self, message: Fields) -> dict[str, Value]:
         """Do what a message asks."""
@@ -64,12 +146,13 @@ class _Worker:
                 return {"topology": _local_device(message.text("device")).topology()}
             case "load":
                 return self._load(message)
+            case "measure" if self._job is not None:
+                return self._job.measure(message)
             case "measure":
-                return self._measure(message)
+                raise _StageError("worker", RuntimeError("no job is loaded"))
         raise _StageError("worker", ValueError(f"unknown op {message.text('op')}"))
 
     def _load(self, message: Fields) -> dict[str, Value]:
-        self._folder = Path(message.text("folder"))
         inputs = {
             spec.name: np.fromfile(self._folder / f"input-{spec.name}", spec.dtype).reshape(
                 spec.shape
@@ -81,63 +164,44 @@ class _Worker:
         if message.has("clock"):
             given = message.fields("clock")
             clock = Clock(given.text("source"), given.number("tick_ns"))
-        self._device = _local_device(message.text("device"))
-        clock = self._device.load(inputs, output, clock)
-        return {"clock": {"source": clock.source, "tick_ns": clock.tick_ns}}
-
-    def _measure(self, message: Fields) -> dict[str, Value]:
-        device = self._device
-        if device is None:
-            raise _StageError("worker", RuntimeError("no job is loaded"))
-        dispatches = message.integer("dispatches", least=1)
-        prepared = self._prepare(device, message.fields("program"))
-        samples: list[Value] = []
-        try:
-            for warmup in range(message.integer("warmups", least=1)):
-                device.poison()
-                prepared.run(1)
-                if warmup == 0:
-                    (self._folder / "first").write_bytes(device.output())
-            for _ in range(message.integer("samples", least=1)):
-                device.poison()
-                samples.append(prepared.run(dispatches))
-            (self._folder / "last").write_bytes(device.output())
-            now = {name: blake3(data).hexdigest() for name, data in device.inputs().items()}
-        except Exception as error:
-            raise _StageError("run", error) from error
-        return {"samples_ns": samples, "inputs": dict[str, Value](now)}
-
-    def _prepare(self, device: LocalDevice, fields: Fields) -> Prepared:
-        key = encode(fields.values)
-        if key not in self._prepared:
-            try:
-                self._prepared[key] = device.prepare(program_from(fields))
-            except Exception as error:
-                raise _StageError("compile", error) from error
-            if len(self._prepared) > _PREPARED_MAX:
-                self._prepared.popitem(last=False)
-        self._prepared.move_to_end(key)
-        return self._prepared[key]
+        device = _local_device(message.text("device"))
+        clock = device.load(inputs, output, clock)
+        self._job = _Job(device, output, self._folder)
+        return {
+            "clock": {"source": clock.source, "tick_ns": clock.tick_ns},
+            "topology": device.topology(),
+        }
 
 
 def main() -> int:
     """Answer messages until the input ends."""
-    replies = _taken_standard_output()
+    folder = Path(sys.argv[1])
+    commands, replies = _taken_streams()
+    if hasattr(os, "register_at_fork"):
+        # A process that a candidate forks must not look like a worker that is still there.
+        os.register_at_fork(after_in_child=lambda: _close(commands, replies))
     messages: queue.SimpleQueue[dict[str, Value]] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(sys.stdin.buffer, messages), daemon=True).start()
-    worker = _Worker()
+    threading.Thread(target=_read, args=(commands, messages, folder), daemon=True).start()
+    worker = _Worker(folder)
     while True:
-        send(replies, _answered(worker, messages.get()))
+        send(replies, packed(_answered(worker, messages.get())))
 
 
 def _answered(worker: _Worker, message: dict[str, Value]) -> dict[str, Value]:
     # A worker reports whatever a driver or a candidate throws; its tuner decides.
     try:
-        return worker.answer(Fields.of(message))
+        asked = Fields.of(message)
+        # The tuner kills a worker that takes too long. Where it is dead itself and C code never
+        # lets the reading thread know, this timer needs no Python to run.
+        limit_s = min(asked.number("time_limit_s") + _GRACE_S, threading.TIMEOUT_MAX)
+        faulthandler.dump_traceback_later(limit_s, exit=True, file=2)
+        return worker.answer(asked)
     except _StageError as error:
         return {"failure": _told(error.cause), "stage": error.stage}
     except Exception as error:  # noqa: BLE001 - see above
         return {"failure": _told(error), "stage": "worker"}
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _told(error: BaseException) -> str:
@@ -147,20 +211,32 @@ def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:_REASON_CHARACTERS_MAX]
 
 
-def _read(stream: BinaryIO, messages: queue.SimpleQueue[dict[str, Value]]) -> None:
+def _read(stream: FileIO, messages: queue.SimpleQueue[dict[str, Value]], folder: Path) -> None:
     try:
         while (message := receive(stream)) is not None:
             messages.put(message)
     finally:
         # The tuner is gone, and the main thread may be inside a driver for ever.
+        shutil.rmtree(folder, ignore_errors=True)
+        if sys.platform != "win32" and os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
         os._exit(0)
 
 
-def _taken_standard_output() -> BinaryIO:
-    # Drivers and candidates print. Their output must not end up between messages.
-    replies = os.fdopen(os.dup(1), "wb")
+def _taken_streams() -> tuple[FileIO, FileIO]:
+    # Drivers and candidates print, and forked children read and close what they take for a
+    # terminal: neither may touch the messages.
+    commands, replies = FileIO(os.dup(0), "rb"), FileIO(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.dup2(2, 1)
-    return replies
+    return commands, replies
+
+
+def _close(*streams: FileIO) -> None:
+    for stream in streams:
+        stream.close()
 
 
 def _local_device(name: str) -> LocalDevice:

@@ -1,27 +1,35 @@
-"""A device that measures in worker processes: one candidate's crash costs one candidate."""
+"""A device that measures in worker processes: one candidate's crash costs one candidate.
+
+Each worker has a folder of its own, laid out anew, so that not even a candidate that
+spoils files can spoil them for the next.
+"""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import tempfile
+import stat
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from castore.errors import MalformedError
+from castore.format.canonical import encode
 from castore.tuning.device import Clock, Observation, Trials
 from castore.tuning.errors import DeviceUnavailableError
 from castore.tuning.job import Job, digest
-from castore.tuning.machine import topology
-from castore.tuning.oracle import judge, poison
+from castore.tuning.machine import forget, topology
+from castore.tuning.oracle import judge
+from castore.tuning.poison import FIRST, LAST, TOLD, pattern, poison
 from castore.tuning.program import GUARD_BYTES
 from castore.tuning.records import Failure
+from castore.tuning.topology_manifest import differing_fields
 from castore.tuning.worker_process import START_LIMIT_S, WorkerLostError, WorkerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from castore.format.value import Value
     from castore.tuning.fields import Fields
@@ -36,6 +44,7 @@ class WorkerDevice:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._topology: dict[str, Value] | None = None
 
     @property
     def name(self) -> str:
@@ -48,24 +57,27 @@ class WorkerDevice:
         return self._name
 
     def topology(self) -> dict[str, Value]:
-        """Return the manifest of the machine and the device.
+        """Return the manifest of the machine and the device: always the first answer.
 
         Raises:
             DeviceUnavailableError: There is no such device here.
         """
-        return topology(self._name)
+        if self._topology is None:
+            self._topology = topology(self._name)
+        return copy.deepcopy(self._topology)
 
     @contextmanager
     def trials(self, job: Job, *, policy: MeasuringPolicy, time_limit_s: float) -> Iterator[Trials]:
-        """Lay the job's inputs out in a private folder and measure from there."""
-        with tempfile.TemporaryDirectory(prefix="castore-") as folder:
-            for name, array in job.inputs.items():
-                Path(folder, f"input-{name}").write_bytes(array.tobytes())
-            trials = _WorkerTrials(self._name, job, Path(folder), policy, time_limit_s)
-            try:
-                yield trials
-            finally:
-                trials.stop()
+        """Measure in workers, all of which must find the topology that was told.
+
+        Raises:
+            DeviceUnavailableError: A worker cannot use the device, or finds another one.
+        """
+        trials = _WorkerTrials(self._name, job, policy, time_limit_s, self._topology)
+        try:
+            yield trials
+        finally:
+            trials.stop()
 
 
 class _WorkerTrials:
@@ -73,19 +85,19 @@ class _WorkerTrials:
         self,
         device: str,
         job: Job,
-        folder: Path,
         policy: MeasuringPolicy,
         time_limit_s: float,
+        topology: dict[str, Value] | None,
     ) -> None:
         self._device = device
         self._job = job
-        self._folder = folder
         self._policy = policy
         self._time_limit_s = time_limit_s
+        self._topology = topology
         self._worker: WorkerProcess | None = None
         self._clock: Clock | None = None
         # Most candidates give the same bits, and comparing costs more than hashing.
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts: dict[tuple[str, int], Verdict] = {}
 
     def measure(
         self, schedule: Schedule, program: Program, *, samples: int, dispatches: int
@@ -101,10 +113,10 @@ class _WorkerTrials:
         }
         try:
             reply = worker.ask(message, time_limit_s=self._time_limit_s)
-            seen = self._judged(schedule, reply, clock)
+            seen = self._judged(worker.folder, schedule, reply, clock)
         except WorkerLostError as error:
             seen = Failure(schedule, "worker", error.reason)
-        except MalformedError as error:
+        except (MalformedError, OSError) as error:
             seen = Failure(schedule, "worker", f"the worker talks nonsense: {error}")
         if isinstance(seen, Failure):
             # A device that is lost, inputs that are spoilt, memory that was written over: what
@@ -120,8 +132,12 @@ class _WorkerTrials:
 
     def _running(self) -> tuple[WorkerProcess, Clock]:
         if self._worker is None:
-            self._worker = WorkerProcess(str(self._folder))
-            self._clock = self._load(self._worker)
+            self._worker = WorkerProcess()
+            try:
+                self._clock = self._load(self._worker)
+            except BaseException:
+                self.stop()
+                raise
         assert self._clock is not None  # noqa: S101 - set together with the worker
         return self._worker, self._clock
 
@@ -129,34 +145,48 @@ class _WorkerTrials:
         message: dict[str, Value] = {
             "op": "load",
             "device": self._device,
-            "folder": str(self._folder),
             "inputs": [spec.to_value() for spec in self._job.signature.inputs],
             "output": self._job.signature.output.to_value(),
         }
         if self._clock is not None:
             message["clock"] = {"source": self._clock.source, "tick_ns": self._clock.tick_ns}
         try:
+            for name, array in self._job.inputs.items():
+                (worker.folder / f"input-{name}").write_bytes(array.tobytes())
             reply = worker.ask(message, time_limit_s=START_LIMIT_S)
         except WorkerLostError as error:
-            self.stop()
             raise DeviceUnavailableError(self._device, error.reason) from None
+        except OSError as error:
+            raise DeviceUnavailableError(self._device, f"no room for its inputs: {error}") from None
         if reply.has("failure"):
-            self.stop()
             raise DeviceUnavailableError(self._device, reply.text("failure"))
+        self._must_be_where_it_was(reply.fields("topology").values)
         clock = reply.fields("clock")
         return Clock(clock.text("source"), clock.number("tick_ns"))
 
-    def _judged(self, schedule: Schedule, reply: Fields, clock: Clock) -> Observation | Failure:
+    def _must_be_where_it_was(self, here: dict[str, Value]) -> None:
+        if self._topology is None:
+            self._topology = here
+        if encode(here) != encode(self._topology):
+            forget()
+            fields = ", ".join(differing_fields(here, self._topology))
+            raise DeviceUnavailableError(
+                self._device, f"it is not what it was a moment ago; try again ({fields})"
+            )
+
+    def _judged(
+        self, folder: Path, schedule: Schedule, reply: Fields, clock: Clock
+    ) -> Observation | Failure:
         if reply.has("failure"):
             return Failure(schedule, reply.text("stage"), reply.text("failure"))
         changed = self._changed_inputs(reply)
         if changed:
             return Failure(schedule, "oracle", f"wrote into its input {', '.join(changed)}")
         reports = []
-        for dispatch in ("first", "last"):
-            verdict = self._verdict(dispatch)
+        for dispatch in _outputs(reply):
+            verdict = self._verdict(folder, dispatch)
             if verdict.reason:
-                return Failure(schedule, "oracle", f"{dispatch} dispatch: {verdict.reason}")
+                return Failure(schedule, "oracle", f"{TOLD[dispatch]}: {verdict.reason}")
             reports.append(verdict.report)
         return Observation(_samples(reply), clock.source, _worst(reports))
 
@@ -164,20 +194,34 @@ class _WorkerTrials:
         now = reply.fields("inputs")
         return [name for name, want in self._job.input_digests.items() if now.text(name) != want]
 
-    def _verdict(self, dispatch: str) -> Verdict:
-        data = (self._folder / dispatch).read_bytes()
-        key = digest(data)
-        if key not in self._verdicts:
-            self._verdicts[key] = self._compared(data)
-        return self._verdicts[key]
-
-    def _compared(self, data: bytes) -> Verdict:
+    def _verdict(self, folder: Path, dispatch: str) -> Verdict:
         output = self._job.signature.output
-        got = np.frombuffer(data[: output.size_bytes], output.dtype).reshape(output.shape)
-        verdict = judge(got, self._job.expected, self._job.tolerance)
-        if data[output.size_bytes :] != poison(GUARD_BYTES):
-            verdict = dataclasses.replace(verdict, reason="wrote outside its output")
+        data = _read(folder / dispatch, output.size_bytes + GUARD_BYTES)
+        bits = pattern(output.dtype, dispatch)
+        result, guard = data[: output.size_bytes], data[output.size_bytes :]
+        key = (digest(result), bits)
+        if key not in self._verdicts:
+            got = np.frombuffer(result, output.dtype).reshape(output.shape)
+            self._verdicts[key] = judge(got, self._job.expected, self._job.tolerance, poison=bits)
+        verdict = self._verdicts[key]
+        if guard != poison(bits, GUARD_BYTES):
+            return dataclasses.replace(verdict, reason="wrote outside its output")
         return verdict
+
+
+def _outputs(reply: Fields) -> tuple[str, ...]:
+    outputs = reply.texts("outputs")
+    if not {FIRST, LAST} <= set(outputs) <= TOLD.keys():
+        raise MalformedError(".outputs", f"unexpected {outputs}")
+    return outputs
+
+
+def _read(path: Path, size_bytes: int) -> bytes:
+    # A candidate can write to the folder too: nothing here may block or fill the memory.
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size != size_bytes:
+        raise MalformedError(path.name, f"expected a file of {size_bytes} bytes")
+    return path.read_bytes()
 
 
 def _worst(reports: list[ComparisonReport]) -> ComparisonReport:

@@ -8,23 +8,31 @@ import queue
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
-from typing import IO, TYPE_CHECKING, BinaryIO, cast
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, cast
 
 from castore.errors import MalformedError
-from castore.tuning.errors import DeviceUnavailableError
+from castore.tuning.errors import DeviceUnavailableError, NestedTuningError
 from castore.tuning.fields import Fields
-from castore.tuning.wire import receive, send
+from castore.tuning.private_folder import private_folder
+from castore.tuning.wire import packed, receive, send
 
 if TYPE_CHECKING:
+    from io import RawIOBase
+    from pathlib import Path
+
     from castore.format.value import Value
 
 START_LIMIT_S = 90.0
 """How long a worker may take to start and open its device; drivers can be slow the first time."""
 
+IN_WORKER = "CASTORE_IN_WORKER"
+"""The environment variable that marks a worker, and whatever its candidates start."""
+
 _LAST_WORDS_BYTES = 4096
 _GOODBYE_S = 10.0
+_LISTEN_S = 1.0
 
 
 class WorkerLostError(Exception):
@@ -40,69 +48,106 @@ class WorkerLostError(Exception):
 
 
 class WorkerProcess:
-    """One running worker."""
+    """One running worker, with a private folder; nothing here waits for it without a limit."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self) -> None:
         """Start a worker.
 
-        Args:
-            folder: A private folder, for what its libraries want to keep at run time.
+        Raises:
+            NestedTuningError: This is a worker.
+            DeviceUnavailableError: No process can be started here.
         """
+        if IN_WORKER in os.environ:
+            raise NestedTuningError
         if not sys.executable:
             raise DeviceUnavailableError("worker", "this Python does not know its own executable")
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `kill`
-        self._process = subprocess.Popen(
-            # -P: a file in the current folder must not stand in for a module of ours.
-            [sys.executable, "-P", "-m", "castore.tuning.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=_environment(folder),
-        )
+        self._held = ExitStack()
+        try:
+            self.folder = self._held.enter_context(private_folder())
+            self._process = subprocess.Popen(  # noqa: S603 - this Python, and a module of ours
+                # -P: a file in the current folder must not stand in for a module of ours.
+                [sys.executable, "-P", "-m", "castore.tuning.worker", str(self.folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=_environment(self.folder),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._held.close()
+            raise DeviceUnavailableError("worker", f"none can be started: {error}") from error
+        self._asked: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[dict[str, Value] | None] = queue.SimpleQueue()
-        reading = (cast("BinaryIO", self._process.stdout), self._replies)
-        self._reader = threading.Thread(target=_read, args=reading, daemon=True)
-        self._reader.start()
+        self._last_words = bytearray()
+        self._is_over = threading.Event()
+        # A pipe to a worker may fill or stay open for ever, so only threads touch them; one that
+        # gets stuck is left behind.
+        self._threads = [
+            threading.Thread(target=work, daemon=True) for work in (self._converse, self._listen)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def ask(self, message: dict[str, Value], *, time_limit_s: float) -> Fields:
         """Send a message and return the answer.
 
         Raises:
             WorkerLostError: There was no answer; the worker has been killed.
+            MalformedError: The message cannot be sent; the worker is as it was.
         """
+        limit_s = min(time_limit_s, threading.TIMEOUT_MAX)
+        self._asked.put(packed({**message, "time_limit_s": float(limit_s)}))
         try:
-            send(cast("BinaryIO", self._process.stdin), message)
-            reply = self._replies.get(timeout=time_limit_s)
+            reply = self._replies.get(timeout=limit_s)
         except queue.Empty:
             self.kill()
             raise WorkerLostError(f"no answer within {time_limit_s:g} s; killed") from None
-        except (BrokenPipeError, OSError):
-            reply = None
         if reply is None:
             raise WorkerLostError(self._obituary())
         return Fields.of(reply)
 
     def kill(self) -> None:
-        """End the process at once and release what belongs to it; again does nothing."""
-        self._process.kill()
-        self._process.wait()
-        self._reader.join()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                # Flushing to a process that is gone fails; the stream is closed all the same.
-                with contextlib.suppress(OSError):
-                    stream.close()
-        self._errors.close()
+        """End the process and all that it started, and remove its folder; again does nothing."""
+        if self._is_over.is_set():
+            return
+        self._is_over.set()
+        self._asked.put(None)
+        _kill_group(self._process)
+        # A process inside the kernel, waiting for a device, cannot even be killed.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_GOODBYE_S)
+        for thread in self._threads:
+            thread.join(_LISTEN_S)
+        self._held.close()
+
+    def _converse(self) -> None:
+        commands, replies = _raw(self._process.stdin), _raw(self._process.stdout)
+        # Bytes that are no message end the conversation, like a worker that died.
+        with commands, replies, contextlib.suppress(MalformedError, OSError):
+            while (data := self._asked.get()) is not None:
+                send(commands, data)
+                reply = receive(replies)
+                if reply is None:
+                    break
+                self._replies.put(reply)
+        self._replies.put(None)
+
+    def _listen(self) -> None:
+        # Read all, lest the worker wait; keep the end, lest it fill the memory.
+        with _raw(self._process.stderr) as stream, contextlib.suppress(OSError):
+            while not self._is_over.is_set() and (data := stream.read(_LAST_WORDS_BYTES)):
+                self._last_words += data
+                del self._last_words[:-_LAST_WORDS_BYTES]
 
     def _obituary(self) -> str:
         try:
             status = self._process.wait(timeout=_GOODBYE_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            status = self._process.wait()
-        self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, self._errors.tell() - _LAST_WORDS_BYTES))
-        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+            self.kill()
+            return "the worker no longer answers in messages; killed"
+        self._threads[-1].join(_LISTEN_S)
+        lines = bytes(self._last_words).decode("utf-8", "replace").strip().splitlines()
         self.kill()
         how = f"exit status {status}" if status >= 0 else _signal_name(-status)
         words = f": {lines[-1].strip()[:300]}" if lines else ""
@@ -118,39 +163,43 @@ def describe(device: str) -> dict[str, Value]:
     Raises:
         DeviceUnavailableError: There is no such device here.
     """
-    with tempfile.TemporaryDirectory(prefix="castore-") as folder:
-        worker = WorkerProcess(folder)
-        try:
-            message: dict[str, Value] = {"op": "describe", "device": device}
-            reply = worker.ask(message, time_limit_s=START_LIMIT_S)
-            if reply.has("failure"):
-                raise DeviceUnavailableError(device, _plain(reply.text("failure"), device))
-            return reply.fields("topology").values
-        except WorkerLostError as error:
-            raise DeviceUnavailableError(device, error.reason) from None
-        finally:
-            worker.kill()
+    worker = WorkerProcess()
+    try:
+        message: dict[str, Value] = {"op": "describe", "device": device}
+        reply = worker.ask(message, time_limit_s=START_LIMIT_S)
+        if reply.has("failure"):
+            raise DeviceUnavailableError(device, _plain(reply.text("failure"), device))
+        return reply.fields("topology").values
+    except WorkerLostError as error:
+        raise DeviceUnavailableError(device, error.reason) from None
+    finally:
+        worker.kill()
 
 
 def _plain(failure: str, device: str) -> str:
     return failure.removeprefix(f"device {device} cannot be used: ")
 
 
-def _environment(folder: str) -> dict[str, str]:
+def _environment(folder: Path) -> dict[str, str]:
     # What can be imported here can be imported there, test modules included.
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    environment = {**os.environ, "PYTHONPATH": path}
+    environment = {**os.environ, "PYTHONPATH": path, IN_WORKER: "1"}
     # Mesa complains on standard error without it.
-    environment.setdefault("XDG_RUNTIME_DIR", folder)
+    environment.setdefault("XDG_RUNTIME_DIR", str(folder))
     return environment
 
 
-def _read(stream: BinaryIO, replies: queue.SimpleQueue[dict[str, Value] | None]) -> None:
-    # Bytes that are no message end the conversation, like a worker that died.
-    with contextlib.suppress(MalformedError, ValueError, OSError):
-        while (reply := receive(stream)) is not None:
-            replies.put(reply)
-    replies.put(None)
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    # The group outlives its leader for as long as anything that a candidate started runs.
+    if sys.platform == "win32":
+        process.kill()
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _raw(stream: object) -> RawIOBase:
+    return cast("RawIOBase", stream)
 
 
 def _signal_name(number: int) -> str:

@@ -170,6 +170,16 @@ WRONG_SHADERS = {
     "writes past the end": ("if (at < 300u)", "if (at < 301u)", "wrote outside its output"),
     "writes even elements": ("if (at < 300u)", "if (at < 300u && at % 2u == 0u)", "not written"),
     "adds to its output": ("y[at] = ", "y[at] = y[at] + ", "first dispatch"),
+    "looks whether the first element is right already": (
+        "if (at < 300u)",
+        "if (y[0] != coefficients.x * x[0] + coefficients.y && at < 300u)",
+        "elements were not written",
+    ),
+    "writes where there is NaN only": (
+        "if (at < 300u)",
+        "if (at < 300u && (bitcast<u32>(y[at]) & 0x7fffffffu) > 0x7f800000u)",
+        "last dispatch: 300 of 300 elements were not written",
+    ),
     "computes something else": ("coefficients.x * ", "", "elements are wrong"),
     "returns NaN": ("coefficients.y;", "bitcast<f32>(0x7fc00000u | (at & 1u));", "got nan"),
     "writes into its input": (

@@ -1,27 +1,52 @@
 """Candidates that misbehave, each in a real worker process, cost nothing but themselves."""
 
+import contextlib
 import dataclasses
 import os
-import threading
-import time
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import castore
+from castore.errors import MalformedError
 from castore.store.store import Store
-from castore.tuning import DeviceUnavailableError, Kernel, NothingAcceptableError, tune
+from castore.tuning import (
+    ArraySpec,
+    DeviceUnavailableError,
+    Kernel,
+    NothingAcceptableError,
+    PythonImplementation,
+    Signature,
+    Tolerance,
+    machine,
+    tune,
+)
 from castore.tuning.device import Observation, Trials
+from castore.tuning.errors import NestedTuningError
 from castore.tuning.fields import Fields
 from castore.tuning.job import Job
+from castore.tuning.poison import FIRST, LAST, pattern
+from castore.tuning.private_folder import private_folder
+from castore.tuning.python_source import deferred
 from castore.tuning.records import Failure, MeasuringPolicy
 from castore.tuning.worker_device import WorkerDevice
-from castore.tuning.worker_process import WorkerLostError, WorkerProcess
+from castore.tuning.worker_device import _read as read_output
+from castore.tuning.worker_process import IN_WORKER, WorkerLostError, WorkerProcess
 
 from .candidates import misbehaving as modes
 
 DoubleKernel = Callable[..., Kernel]
+
+PATIENCE_S = 60.0
 
 
 @contextmanager
@@ -32,10 +57,55 @@ def workbench(kernel: Kernel, *, time_limit_s: float = 20.0) -> Iterator[Trials]
         yield trials
 
 
-def measure(trials: Trials, kernel: Kernel, mode: int) -> Observation | Failure:
+def measure(
+    trials: Trials, kernel: Kernel, mode: int, *, dispatches: int = 1
+) -> Observation | Failure:
     schedule = {"mode": mode}
     program = kernel.implementations["numpy"].program(kernel, schedule)
-    return trials.measure(schedule, program, samples=2, dispatches=1)
+    return trials.measure(schedule, program, samples=2, dispatches=dispatches)
+
+
+class Line:
+    """Where candidates connect to; a connection ends when no process has it any more."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(PATIENCE_S)
+        self.port = self._listener.getsockname()[1]
+        self._open: list[socket.socket] = []
+
+    def accept(self) -> str:
+        connection, _ = self._listener.accept()
+        connection.settimeout(PATIENCE_S)
+        self._open.append(connection)
+        return connection.recv(100).decode()
+
+    def wait_for_the_end(self) -> None:
+        for connection in self._open:
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
+
+    def close(self) -> None:
+        for part in (self._listener, *self._open):
+            part.close()
+
+
+@pytest.fixture
+def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
+    made = Line()
+    monkeypatch.setenv("TELL_PORT", str(made.port))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a folder for all temporary ones."""
+    made = tmp_path / "temporary"
+    made.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(made))
+    monkeypatch.setenv("TMPDIR", str(made))
+    return made
 
 
 REJECTED = {
@@ -55,15 +125,21 @@ REJECTED = {
     modes.ACCUMULATES: ("oracle", "first dispatch"),
     modes.WRONG_LATER: ("oracle", "last dispatch"),
     modes.LAZY: ("oracle", "last dispatch: 64 of 64 elements were not written"),
+    modes.PEEKS: (
+        "oracle",
+        "dispatch over an almost right result: 4 of 64 elements were not written",
+    ),
     modes.PAST_END: ("oracle", "wrote outside its output"),
     modes.BEFORE_START: ("oracle", "wrote outside its output"),
+    modes.WRECKS_FOLDER: ("run", "FileNotFoundError"),
+    modes.FORKS_AND_EXITS: ("worker", "exit status 3"),
 }
 
 
 def test_every_misbehaviour_is_rejected_with_its_reason_and_the_next_candidate_works(
     double: DoubleKernel,
 ) -> None:
-    kernel = double(*range(18))
+    kernel = double(*range(modes.COUNT))
     with workbench(kernel) as trials:
         for mode, (stage, reason) in REJECTED.items():
             failure = measure(trials, kernel, mode)
@@ -159,39 +235,253 @@ def test_a_device_that_nobody_offers_is_unavailable(store: Store, double: Double
         tune(store, kernel, device="abacus")
 
 
-def test_a_worker_ends_with_its_tuner_even_inside_a_candidate(
-    double: DoubleKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hanging = tmp_path / "hanging"
-    monkeypatch.setenv("HANGING", str(hanging))
-    kernel = double(modes.HANGS, default=modes.HANGS)
+@pytest.mark.parametrize("mode", [modes.STASHES, modes.RIGHT])
+def test_no_dispatch_finds_what_another_one_left(double: DoubleKernel, mode: int) -> None:
+    """Every call gets maps of its own, or the stash would come back as a wrong result."""
+    kernel = double(modes.RIGHT, modes.STASHES)
     with workbench(kernel) as trials:
+        assert isinstance(measure(trials, kernel, mode, dispatches=3), Observation)
+
+
+def integers(double: DoubleKernel, bits: int) -> Kernel:
+    kernel = double(0, 1)
+    return dataclasses.replace(
+        kernel,
+        sizes={"n": 64, "bits": bits},
+        signature=lambda sizes: Signature(
+            (ArraySpec("x", "float32", (sizes["n"],)),), ArraySpec("y", "int32", (sizes["n"],))
+        ),
+        make_inputs=lambda sizes, _: {
+            "x": np.full(sizes["n"], sizes["bits"], np.uint32).view(np.float32)
+        },
+        oracle=deferred("misbehaving:constant_oracle"),
+        tolerance=Tolerance(0.0, 0.0),
+        implementations={
+            "numpy": PythonImplementation(
+                "misbehaving:constant", kernel.implementations["numpy"].space
+            )
+        },
+    )
+
+
+@pytest.mark.parametrize("dispatch", [FIRST, LAST])
+def test_a_result_that_looks_like_the_poison_is_accepted_from_who_computes_it(
+    double: DoubleKernel, dispatch: str
+) -> None:
+    kernel = integers(double, pattern("int32", dispatch))
+    with workbench(kernel) as trials:
+        assert isinstance(measure(trials, kernel, 0), Observation)
+        idle = measure(trials, kernel, 1)
+        assert isinstance(idle, Failure)
+        assert "64 of 64 elements were not written" in idle.reason
+
+
+def test_what_a_candidate_started_ends_with_its_worker(double: DoubleKernel, line: Line) -> None:
+    kernel = double(modes.RIGHT, modes.FORKS)
+    with workbench(kernel) as trials:
+        assert isinstance(measure(trials, kernel, modes.FORKS), Observation)
+        line.accept()
+    line.wait_for_the_end()
+
+
+def test_a_child_that_outlives_its_worker_is_ended_and_delays_nothing(
+    double: DoubleKernel, line: Line
+) -> None:
+    kernel = double(modes.RIGHT, modes.FORKS_AND_EXITS)
+    with workbench(kernel, time_limit_s=PATIENCE_S) as trials:
+        failure = measure(trials, kernel, modes.FORKS_AND_EXITS)
+        assert isinstance(failure, Failure)
+        assert "exit status 3" in failure.reason
+        line.accept()
+        line.wait_for_the_end()
+
+
+def test_nothing_waits_for_a_daemon_that_a_candidate_leaves_behind(
+    double: DoubleKernel, line: Line
+) -> None:
+    kernel = double(modes.RIGHT, modes.STARTS_A_DAEMON)
+    with workbench(kernel) as trials:
+        assert isinstance(measure(trials, kernel, modes.STARTS_A_DAEMON), Observation)
+        daemon = int(line.accept())
+    os.kill(daemon, signal.SIGKILL)  # It fails if the daemon is gone already.
+
+
+def test_of_what_a_candidate_prints_only_the_end_is_kept(
+    double: DoubleKernel, temporary: Path
+) -> None:
+    kernel = double(modes.RIGHT, modes.FLOODS)
+    with workbench(kernel) as trials:
+        assert isinstance(measure(trials, kernel, modes.FLOODS), Observation)
         worker, _ = trials._running()  # type: ignore[attr-defined]  # looks behind the protocol
-        process = worker._process
-        failures: list[Observation | Failure] = []
-        asking = threading.Thread(
-            target=lambda: failures.append(measure(trials, kernel, modes.HANGS))
-        )
-        asking.start()
-        while not hanging.exists():
-            time.sleep(0.01)
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(timeout=20) == 0
-        asking.join()
-        assert isinstance(failures[0], Failure)
+        assert len(worker._last_words) <= 4096
+        files = [path for path in temporary.rglob("*") if path.is_file()]
+        assert max(path.stat().st_size for path in files) < 10_000
 
 
-def test_a_worker_that_is_gone_is_reported_with_its_last_words(tmp_path: Path) -> None:
-    worker = WorkerProcess(str(tmp_path))
+SCRIPT = """
+    import os, sys
+    import numpy as np
+    import castore
+    from castore.tuning import (
+        ArraySpec, Kernel, Knob, PythonImplementation, ScheduleSpace, Signature, Tolerance, tune
+    )
+
+    def copy(inputs, output, sizes, schedule):
+        if schedule["mode"]:
+            sys.path.insert(0, {candidates!r})
+            import misbehaving
+            misbehaving._INSTEAD[schedule["mode"]]()
+        output[:] = inputs["x"]
+
+    kernel = Kernel(
+        id="copy_f32", semantic_version=1, sizes={{"n": 8}},
+        signature=lambda sizes: Signature(
+            (ArraySpec("x", "float32", (sizes["n"],)),), ArraySpec("y", "float32", (sizes["n"],))
+        ),
+        make_inputs=lambda sizes, seed: {{"x": np.full(sizes["n"], seed, np.float32)}},
+        oracle=lambda inputs: inputs["x"].astype(np.float64),
+        tolerance=Tolerance(0.0, 0.0),
+        implementations={{
+            "numpy": PythonImplementation(
+                "script:copy", ScheduleSpace((Knob("mode", ({mode},)),), {{"mode": {mode}}})
+            )
+        }},
+    )
+    {guard}
+        with castore.open({store!r}) as store:
+            print(tune(store, kernel, device="numpy", time_limit_s=1).schedule)
+"""
+
+
+@contextmanager
+def script(tmp_path: Path, guard: str, mode: int) -> Iterator[subprocess.Popen[str]]:
+    """Run a script that tunes; it and all that it starts in its session end with the block."""
+    candidates = str(Path(__file__).parent / "candidates")
+    store = str(tmp_path / "store")
+    text = SCRIPT.format(guard=guard, mode=mode, candidates=candidates, store=store)
+    (tmp_path / "script.py").write_text(textwrap.dedent(text))
+    with subprocess.Popen(
+        [sys.executable, str(tmp_path / "script.py")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_script_that_tunes_its_own_kernel_works_under_a_guard(tmp_path: Path) -> None:
+    with script(tmp_path, 'if __name__ == "__main__":', modes.RIGHT) as process:
+        printed, errors = process.communicate(timeout=PATIENCE_S)
+    assert (printed, errors) == ("{'mode': 0}\n", "")
+
+
+def test_a_script_that_tunes_when_it_is_imported_is_refused_with_the_remedy(
+    tmp_path: Path,
+) -> None:
+    with script(tmp_path, "if True:", modes.RIGHT) as process:
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert 'put the call under: if __name__ == "__main__":' in errors
+
+
+def test_tuning_inside_a_worker_is_refused(
+    store: Store, double: DoubleKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.forget()
+    monkeypatch.setenv(IN_WORKER, "1")
+    for nested in (
+        lambda: tune(store, double(0), device="numpy"),
+        lambda: tune(store, double(0)),
+        machine.topology,
+    ):
+        with pytest.raises(NestedTuningError, match="__main__"):
+            nested()
+
+
+@pytest.mark.parametrize("mode", [modes.HANGS, modes.FORKS_AND_HANGS, modes.HOLDS_THE_GIL])
+def test_nothing_outlives_a_tuner_that_is_killed(
+    tmp_path: Path, temporary: Path, line: Line, mode: int
+) -> None:
+    with script(tmp_path, 'if __name__ == "__main__":', mode) as process:
+        for _ in range(2 if mode == modes.FORKS_AND_HANGS else 1):
+            assert line.accept() == "here"
+        process.kill()
+        line.wait_for_the_end()
+    if mode != modes.HOLDS_THE_GIL:
+        # Processes of a group end in any order; the folder went before the first of them.
+        assert list(temporary.iterdir()) == []
+
+
+def test_a_folder_of_a_tuner_that_is_long_dead_is_removed_and_one_in_use_is_not(
+    temporary: Path,
+) -> None:
+    old = temporary / "castore-worker-old"
+    strangers = temporary / "castore-other"
+    for folder in (old, strangers):
+        folder.mkdir()
+        (folder / "input-x").write_bytes(b"x")
+        os.utime(folder, (0, 0))
+    with private_folder() as held:
+        assert not old.exists()
+        os.utime(held, (0, 0))
+        with private_folder() as other:
+            assert held.exists()
+            assert {path.name for path in temporary.iterdir()} == {
+                strangers.name,
+                held.name,
+                other.name,
+            }
+    assert list(temporary.iterdir()) == [strangers]
+
+
+def test_an_output_that_is_not_a_file_of_the_right_size_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "long").write_bytes(b"12345")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("right")
+    (tmp_path / "right").write_bytes(b"1234")
+    assert read_output(tmp_path / "right", 4) == b"1234"
+    for name in ("long", "pipe", "link"):
+        with pytest.raises(MalformedError):
+            read_output(tmp_path / name, 4)
+
+
+def test_a_device_that_is_another_one_in_the_worker_ends_the_tuning(
+    store: Store, double: DoubleKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.forget()
+    kernel = double(modes.RIGHT)
+    device = WorkerDevice("numpy")
+    told = device.topology()
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "31")
+    with pytest.raises(DeviceUnavailableError, match=r"topology\.software\.blas_threads"):
+        tune(store, kernel, device=device)
+    assert list(store.refs("tuning")) == []
+    result = tune(store, kernel, device="numpy")
+    assert result.topology != castore.object_id(castore.encode(told))
+
+
+@pytest.mark.parametrize("time_limit_s", [1e300, float("inf")])
+def test_a_time_limit_may_be_longer_than_any_clock_counts(
+    double: DoubleKernel, time_limit_s: float
+) -> None:
+    kernel = double(modes.RIGHT)
+    with workbench(kernel, time_limit_s=time_limit_s) as trials:
+        assert isinstance(measure(trials, kernel, modes.RIGHT), Observation)
+
+
+def test_a_worker_that_is_gone_is_reported_with_its_last_words() -> None:
+    worker = WorkerProcess()
     os.kill(worker._process.pid, 9)
     with pytest.raises(WorkerLostError, match="SIGKILL"):
         worker.ask({"op": "describe", "device": "numpy"}, time_limit_s=20)
     worker.kill()
 
 
-def test_a_message_that_is_not_understood_is_answered_with_a_failure(tmp_path: Path) -> None:
-    worker = WorkerProcess(str(tmp_path))
+def test_a_message_that_is_not_understood_is_answered_with_a_failure() -> None:
+    worker = WorkerProcess()
     try:
         assert "unknown op" in worker.ask({"op": "dance"}, time_limit_s=20).text("failure")
         reply = worker.ask({"op": "measure", "program": {}, "samples": 1}, time_limit_s=20)
@@ -205,7 +495,7 @@ def test_a_file_in_the_current_folder_cannot_stand_in_for_a_module(
 ) -> None:
     (tmp_path / "castore.py").write_text("raise SystemExit(9)")
     monkeypatch.chdir(tmp_path)
-    worker = WorkerProcess(str(tmp_path))
+    worker = WorkerProcess()
     try:
         assert worker.ask({"op": "describe", "device": "numpy"}, time_limit_s=30).has("topology")
     finally:

@@ -24,14 +24,14 @@ def test_the_topology_is_the_same_each_time_and_belongs_to_the_caller() -> None:
     first = topology("numpy")
     want = castore.object_id(castore.encode(first))
     first["silicon"] = {}
-    machine._described.cache_clear()
+    machine.forget()
     assert castore.object_id(castore.encode(topology("numpy"))) == want
 
 
 def test_auto_falls_back_to_numpy_where_wgpu_cannot_be_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    machine._described.cache_clear()
+    machine.forget()
     real = machine.describe
 
     def describe(device: str) -> dict[str, object]:
@@ -41,11 +41,50 @@ def test_auto_falls_back_to_numpy_where_wgpu_cannot_be_used(
 
     monkeypatch.setattr(machine, "describe", describe)
     assert machine.chosen("auto") == "numpy"
-    machine._described.cache_clear()
+    machine.forget()
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, absent: str) -> list[str]:
+    """Count what is looked for; one device is absent."""
+    machine.forget()
+    looked: list[str] = []
+
+    def describe(device: str) -> dict[str, object]:
+        looked.append(device)
+        if device == absent:
+            raise DeviceUnavailableError(device, "no adapter was found")
+        return manifest({"device": device}, {})
+
+    monkeypatch.setattr(machine, "describe", describe)
+    return looked
+
+
+def test_a_device_is_looked_for_once_and_auto_remembers_what_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked = counted(monkeypatch, absent="wgpu")
+    assert topology() == topology() == topology("numpy")
+    assert looked == ["wgpu", "numpy"]
+    with pytest.raises(DeviceUnavailableError, match="no adapter was found"):
+        topology("wgpu")
+    assert looked == ["wgpu", "numpy", "wgpu"]
+    machine.forget()
+
+
+def test_another_environment_may_choose_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = counted(monkeypatch, absent="")
+    topology("wgpu")
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "another")
+    topology("wgpu")
+    assert looked == ["wgpu"]
+    monkeypatch.setenv("VK_ICD_FILENAMES", "/another.json")
+    topology("wgpu")
+    assert looked == ["wgpu", "wgpu"]
+    machine.forget()
 
 
 def test_auto_says_why_when_there_is_nothing_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine._described.cache_clear()
+    machine.forget()
 
     def describe(device: str) -> dict[str, object]:
         raise DeviceUnavailableError(device, "is broken")

@@ -2,11 +2,14 @@
 
 import ctypes
 import os
+import shutil
 import signal
+import socket
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +20,9 @@ Inputs = dict[str, NDArray[Any]]
 
 RIGHT, KILLED, EXITS, HANGS, RAISES, WRONG, NAN, WRITES_INPUT = range(8)
 TAIL_UNWRITTEN, EVEN_ONLY, ACCUMULATES, WRONG_LATER, PAST_END, BEFORE_START, PRINTS = range(8, 15)
-HALF_THE_PROBLEM, OUT_OF_MEMORY, LAZY = 15, 16, 17
-
-_POISON = 0x7FFFA5A5
+HALF_THE_PROBLEM, OUT_OF_MEMORY, LAZY, PEEKS, STASHES, WRECKS_FOLDER = range(15, 21)
+FORKS, FORKS_AND_EXITS, FORKS_AND_HANGS, STARTS_A_DAEMON, FLOODS, HOLDS_THE_GIL = range(21, 27)
+COUNT = 27
 
 _calls: Counter[int] = Counter()
 
@@ -33,16 +36,36 @@ def double(inputs: Inputs, output: NDArray[Any], sizes: Sizes, schedule: Sizes) 
         x[0] += 1
     if mode == LAZY and _calls[mode] > 1:
         return
+    if mode == PEEKS and output[0] == 2 * x[0]:
+        return
+    if mode == STASHES and "stash" in inputs:
+        output[:] = 7
+        return
     if mode == ACCUMULATES:
         output += 2 * x
         return
+    before = output.copy()
     output[:] = 2 * x
-    _spoil(output, n, mode)
+    inputs["stash"] = output
+    _spoil(output, before, n, mode)
+
+
+def constant(inputs: Inputs, output: NDArray[Any], sizes: Sizes, schedule: Sizes) -> None:
+    """Write one number everywhere; with a `mode` of 1 nothing at all."""
+    if schedule["mode"] == 0:
+        output.view(np.uint32)[:] = sizes["bits"]
+
+
+def tell(text: str) -> None:
+    """Connect to the test, which sees the connection's end when nobody has it any more."""
+    if "TELL_PORT" in os.environ:
+        line = socket.create_connection(("127.0.0.1", int(os.environ["TELL_PORT"])))
+        line.send(text.encode())
+        line.detach()
 
 
 def _hang() -> None:
-    if "HANGING" in os.environ:
-        Path(os.environ["HANGING"]).touch()
+    tell("here")
     while True:
         time.sleep(1)
 
@@ -55,6 +78,40 @@ def _exhaust_memory() -> None:
     raise MemoryError
 
 
+def _fork() -> None:
+    # Once: the parent goes on, and leaves its child behind.
+    if _calls[FORKS] < 2 and os.fork() == 0:
+        _hang()
+
+
+def _fork_and_exit() -> None:
+    if os.fork() == 0:
+        _hang()
+    os._exit(3)
+
+
+def _fork_and_hang() -> None:
+    os.fork()
+    _hang()
+
+
+def _start_a_daemon() -> None:
+    # It has the worker's standard error, and a session of its own.
+    if _calls[STARTS_A_DAEMON] < 2:
+        daemon = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        tell(str(daemon.pid))
+
+
+def _flood() -> None:
+    for _ in range(64):
+        os.write(2, b"flood\n" * 100_000)
+
+
+def _hold_the_gil() -> None:
+    tell("here")
+    ctypes.PyDLL(None).sleep(600)
+
+
 _INSTEAD: dict[int, Callable[[], object]] = {
     KILLED: lambda: os.kill(os.getpid(), signal.SIGKILL),
     EXITS: lambda: os._exit(3),
@@ -62,10 +119,17 @@ _INSTEAD: dict[int, Callable[[], object]] = {
     RAISES: _give_up,
     OUT_OF_MEMORY: _exhaust_memory,
     PRINTS: lambda: os.write(1, b"noise between the messages\n"),
+    WRECKS_FOLDER: lambda: shutil.rmtree(sys.argv[1]),
+    FORKS: _fork,
+    FORKS_AND_EXITS: _fork_and_exit,
+    FORKS_AND_HANGS: _fork_and_hang,
+    STARTS_A_DAEMON: _start_a_daemon,
+    FLOODS: _flood,
+    HOLDS_THE_GIL: _hold_the_gil,
 }
 
 
-def _spoil(output: NDArray[Any], n: int, mode: int) -> None:
+def _spoil(output: NDArray[Any], before: NDArray[Any], n: int, mode: int) -> None:
     wrong = {WRONG: (n // 2, n + 3.0), NAN: (3, np.nan)}
     if _calls[WRONG_LATER] > 1:
         wrong[WRONG_LATER] = (0, 7.0)
@@ -78,7 +142,8 @@ def _spoil(output: NDArray[Any], n: int, mode: int) -> None:
         HALF_THE_PROBLEM: slice(n // 2, None),
     }
     if mode in unwritten:
-        output.view(np.uint32)[unwritten[mode]] = _POISON
+        left = unwritten[mode]
+        output[left] = before[left]
     beside = {PAST_END: output.nbytes, BEFORE_START: -4}
     if mode in beside:
         ctypes.memset(output.ctypes.data + beside[mode], 0, 4)
@@ -90,4 +155,10 @@ def make_inputs(sizes: Sizes, seed: int) -> Inputs:
 
 def oracle(inputs: Inputs) -> NDArray[np.float64]:
     expected: NDArray[np.float64] = 2 * inputs["x"].astype(np.float64)
+    return expected
+
+
+def constant_oracle(inputs: Inputs) -> NDArray[np.float64]:
+    bits = inputs["x"].view(np.uint32)
+    expected: NDArray[np.float64] = bits.view(np.int32).astype(np.float64)
     return expected
