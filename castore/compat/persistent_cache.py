@@ -12,15 +12,13 @@ tuned (the manifest records the origin).
 from __future__ import annotations
 
 import os
-from argparse import Namespace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
-from castore.compat import config_manifest, hints, json_file, tagged
+from castore.compat import config_manifest, json_file
 from castore.compat.backing import default_folder, shared
-from castore.compat.difference import difference
-from castore.compat.recipe import recipe
+from castore.compat.dump import dump
+from castore.compat.recipe import MISFITS, recipe
 from castore.errors import MalformedError
-from castore.format.canonical import encode, unpack
 from castore.store.memo import RefMemo
 
 if TYPE_CHECKING:
@@ -39,9 +37,6 @@ _ORIGIN_OF_EVENT: dict[str, Origin] = {
     "override": "override",
 }
 _EVENTS_MAX = 1024
-
-# What a class may raise when it is given fields that are not its own.
-_MISFITS = (TypeError, ValueError, LookupError, AttributeError, AssertionError)
 
 
 class PersistentCache(Generic[Cfg]):
@@ -142,8 +137,8 @@ class PersistentCache(Generic[Cfg]):
                 stored; nothing was stored.
         """
         name = config_manifest.ref_name(device, self._opname, op_id, call_key)
+        plain = dump(cfg, self.dumper, self.loader, self.cfg_type)
         heard = self._origins.pop((device, op_id, call_key), "unstated")
-        plain = self._plain(cfg)
         manifest = config_manifest.manifest(plain, encoding="tagged", origin=origin or heard)
         call = (device, self._opname, op_id, call_key)
 
@@ -184,51 +179,12 @@ class PersistentCache(Generic[Cfg]):
         try:
             plain, encoding = config_manifest.config_in(manifest)
             made = recipe(plain, encoding, self.loader, self.cfg_type)
-        except _MISFITS as error:
+        except MISFITS as error:
             about = getattr(self.cfg_type, "__qualname__", "a Namespace")
             message = f"a configuration of {self._opname} does not fit {about}: {error}"
             self._backing.warn_once(f"fit {self._opname}", message)
             return None
         return cast("Callable[[], Cfg]", made)
-
-    def _plain(self, cfg: Cfg) -> Value:
-        """Return a configuration as plain data that is known to come back equal.
-
-        Raises:
-            MalformedError: It would not; names the field.
-        """
-        source = self._source(cfg)
-        # Encoded and read again: numpy's numbers are plain ones from here on.
-        plain = unpack(encode(tagged.tag(source)))
-        if self.loader is not None:
-            return plain
-        if self.cfg_type is None:
-            got = tagged.untag(plain)
-            if type(got) is dict and not all(type(key) is str for key in got):
-                raise MalformedError(".", "the fields of a configuration have text for names")
-        else:
-            got = self._made_again(plain)
-            if type(source) is dict:
-                return plain  # fields for the class, as given
-        refusal = difference(source, got, is_typed=self.cfg_type is not None)
-        if refusal is not None:
-            raise refusal
-        return plain
-
-    def _source(self, cfg: Cfg) -> object:
-        """Return what is stored of a configuration: its fields, or itself."""
-        if self.dumper is not None:
-            return self.dumper(cfg)
-        if not hints.is_record(type(cfg)) and hasattr(cfg, "model_dump"):
-            return cfg.model_dump()
-        return dict(vars(cfg)) if type(cfg) is Namespace else cfg
-
-    def _made_again(self, plain: Value) -> object:
-        try:
-            return recipe(plain, "tagged", None, self.cfg_type)()
-        except _MISFITS as error:
-            reason = f"it cannot be made again from its fields: {error}"
-            raise MalformedError(".", reason) from error
 
 
 def _locate(opname: str, path: str | os.PathLike[str] | None) -> tuple[str, str | None]:

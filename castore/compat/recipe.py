@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from castore.compat.config_manifest import Encoding
     from castore.format.value import Value
 
+MISFITS = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    RuntimeError,
+)
+"""What a class may raise when it is given fields that are not its own."""
+
 
 def recipe(
     plain: Value,
@@ -58,6 +69,13 @@ def _record(kind: type, plain: dict[str, Value], encoding: Encoding) -> object:
     if fields is None:
         return _shaped(untag(plain, kind), kind)
     return hints.build(kind, untag_fields(fields, kind))
+
+
+def fields_given(plain: Value, cfg_type: Callable[..., object]) -> object:
+    """Return what `cfg_type` gets to make a configuration of, of a dict that was stored."""
+    if hints.is_record(cfg_type) and type(plain) is dict and not is_tagged(plain):
+        return untag_fields(plain, cast("type", cfg_type))
+    return untag(plain, cfg_type)
 
 
 def _untyped(plain: Value, encoding: Encoding) -> object:

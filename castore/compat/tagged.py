@@ -4,6 +4,7 @@ A list stays a list and a map with text keys stays a map. What msgpack and JSON 
 bring back as something else becomes a map with one key, its tag:
 
     {"$tuple": [...]}                  a tuple
+    {"$namedtuple": [class, [...]]}    a tuple with named fields
     {"$dict": [[key, value], ...]}     a dict with other keys than text, or with `$` keys
     {"$set": [...]}, {"$frozenset": [...]}
     {"$enum": [class, name, value]}    an enum member
@@ -11,8 +12,8 @@ bring back as something else becomes a map with one key, its tag:
 
 A class is noted by its qualified name, and that name is only ever compared with the
 classes that the reader's own annotations mention: nothing is imported or called
-because a store says so. A reader without annotations gets a record's fields and an
-enum's value.
+because a store says so. A reader without annotations gets a record's fields, a named
+tuple's items and an enum's value.
 """
 
 from __future__ import annotations
@@ -32,10 +33,14 @@ if TYPE_CHECKING:
     from castore.compat.hints import Hint
     from castore.format.value import Value
 
-_TUPLE, _DICT, _SET, _FROZENSET = "$tuple", "$dict", "$set", "$frozenset"
+_TUPLE, _NAMED_TUPLE, _DICT = "$tuple", "$namedtuple", "$dict"
+_SET, _FROZENSET = "$set", "$frozenset"
 _ENUM, _RECORD = "$enum", "$record"
 _ATOMS = frozenset({bool, int, float, str, bytes, type(None)})
 _SETS: dict[type, str] = {set: _SET, frozenset: _FROZENSET}
+# A dataclass that is one of these as well holds more than its fields.
+_PLAIN = (int, float, str, bytes, bytearray, list, tuple, dict, set, frozenset)
+_UNSET = object()
 
 
 def tag(value: object, where: str = "", depth: int = 0) -> Value:  # noqa: PLR0911 - one branch a type
@@ -52,22 +57,26 @@ def tag(value: object, where: str = "", depth: int = 0) -> Value:  # noqa: PLR09
         return _tag_enum(value)
     if kind is list:
         return _tag_items(cast("list[object]", value), where, depth)
-    if kind is tuple or hints.is_named_tuple(kind):
+    if kind is tuple:
         return {_TUPLE: _tag_items(cast("tuple[object, ...]", value), where, depth)}
+    if hints.is_named_tuple(kind):
+        items = _tag_items(cast("tuple[object, ...]", value), where, depth)
+        return {_NAMED_TUPLE: [kind.__qualname__, items]}
     if kind is dict:
         return _tag_dict(cast("dict[object, object]", value), where, depth)
     if kind in _SETS:
         items = _tag_items(cast("set[object]", value), where, depth)
         return {_SETS[kind]: sorted(items, key=encode)}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if hints.is_record(kind) and not isinstance(value, _PLAIN):
         return {_RECORD: [kind.__qualname__, tag_fields(value, where, depth)]}
     return _checked(cast("Value", value), where)
 
 
 def tag_fields(record: object, where: str = "", depth: int = 0) -> dict[str, Value]:
-    """Return the plain data for the fields of a dataclass."""
+    """Return the plain data for the fields of a dataclass, those left out that are not set."""
     names = [field.name for field in dataclasses.fields(cast("hints.Record", record))]
-    return {n: tag(getattr(record, n, None), f"{where}.{n}", depth + 1) for n in names}
+    values = ((name, getattr(record, name, _UNSET)) for name in names)
+    return {n: tag(each, f"{where}.{n}", depth + 1) for n, each in values if each is not _UNSET}
 
 
 def untag(plain: Value, hint: Hint = None) -> object:
@@ -161,9 +170,14 @@ def _untag_tagged(name: str, body: Value, hint: Hint) -> object:
 
 
 def _untag_tuple(body: Value, hint: Hint) -> object:
-    items = _untag_items(_items(body, _TUPLE), hint)
-    kind = hints.class_in(hint, hints.is_named_tuple)
-    return tuple(items) if kind is None else kind(*items)
+    return tuple(_untag_items(_items(body, _TUPLE), hint))
+
+
+def _untag_named_tuple(body: Value, hint: Hint) -> object:
+    class_name, items = _parts(body, 2, _NAMED_TUPLE)
+    kind = hints.class_in(hint, hints.is_named_tuple, class_name)
+    untagged = _untag_items(_items(items, _NAMED_TUPLE), kind)
+    return tuple(untagged) if kind is None else kind(*untagged)
 
 
 def _untag_dict(body: Value, hint: Hint) -> object:
@@ -202,6 +216,7 @@ def _untag_record(body: Value, hint: Hint) -> object:
 
 _READERS: dict[str, Callable[[Value, Hint], object]] = {
     _TUPLE: _untag_tuple,
+    _NAMED_TUPLE: _untag_named_tuple,
     _DICT: _untag_dict,
     _SET: _untag_set,
     _FROZENSET: _untag_frozenset,
