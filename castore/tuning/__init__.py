@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from castore.tuning.device import Clock, Device, LocalDevice
     from castore.tuning.errors import (
         DeviceUnavailableError,
+        NestedTuningError,
         NothingAcceptableError,
         UnknownKernelError,
     )
@@ -69,6 +70,7 @@ _HOMES = {
     "LocalDevice": "device",
     "MeasuringPolicy": "records",
     "Missing": "finder",
+    "NestedTuningError": "errors",
     "NothingAcceptableError": "errors",
     "Provenance": "manifests",
     "PythonImplementation": "python_source",
@@ -112,6 +114,7 @@ __all__ = [
     "LocalDevice",
     "MeasuringPolicy",
     "Missing",
+    "NestedTuningError",
     "NothingAcceptableError",
     "Provenance",
     "PythonImplementation",

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Schedule: TypeAlias = dict[str, int]
 """What a candidate sets each knob to, by name in sorted order; never changed once made."""
 
+_VALUE_MAX = 2**63 - 1
+
 _POOL_MAX = 4096
 """Balancing looks at no more schedules than this, drawn evenly by hash from larger spaces."""
 
@@ -37,11 +39,22 @@ class Knob:
 
     Attributes:
         name: A name that WGSL and expressions can use.
-        values: The values it may take.
+        values: The values it may take: integers of at least 0, each once.
     """
 
     name: str
     values: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what could be measured but never be stored or passed to a device."""
+        if not isinstance(self.name, str) or not self.name.isidentifier():
+            raise MalformedError(".knobs", f"a knob needs a name, got {self.name!r}")
+        where = f".knobs.{self.name}"
+        for value in self.values:
+            if type(value) is not int or not 0 <= value <= _VALUE_MAX:
+                raise MalformedError(where, f"expected integers of at least 0, got {value!r}")
+        if not self.values or len(set(self.values)) < len(self.values):
+            raise MalformedError(where, "expected at least one value, and each value once")
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,3 +114,15 @@ def test_candidates_and_digests_do_not_depend_on_the_hash_seed() -> None:
         for seed in ("0", "1")
     }
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("values", [(), (1, 1), (1.5,), (True,), ("8",), (-1,), (2**63,), (None,)])
+def test_a_knob_refuses_values_that_no_schedule_can_hold(values: tuple[object, ...]) -> None:
+    with pytest.raises(MalformedError, match=r"\.knobs\.width"):
+        Knob("width", values)  # type: ignore[arg-type]  # that is the point
+
+
+@pytest.mark.parametrize("name", ["", "two words", "3d", 3])
+def test_a_knob_needs_a_name_that_expressions_can_use(name: object) -> None:
+    with pytest.raises(MalformedError, match="needs a name"):
+        Knob(name, (1,))  # type: ignore[arg-type]  # that is the point
