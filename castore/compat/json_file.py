@@ -36,7 +36,7 @@ class _Entries(NamedTuple):
 
 def default_path(opname: str) -> str | None:
     """Return where ejKernel keeps an operation's file when nothing else is said."""
-    if os.path.basename(opname) != opname or "\0" in opname:
+    if type(opname) is not str or os.path.basename(opname) != opname:
         return None  # an operation's name is no way to another folder
     named = os.environ.get("EJKERNEL_PERSISTENT_CACHE_DIR") or "~/ejkernel-presistent-cache"
     folder = os.path.expanduser(named)
@@ -67,7 +67,8 @@ def import_file(backing: Backing, opname: str, path: str) -> None:
         backing.warn_once(path, message)
     if not backing.write(lambda store: _store(store, entries, key, path)):
         for call, manifest in entries.manifests.items():
-            backing.memory.setdefault(call, manifest)
+            if backing.recall(call) is None:
+                backing.remember(call, manifest, instead_of=None)  # what the store has comes first
 
 
 def _read(path: str) -> bytes | None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
+from castore.compat.backing import checked_path
 from castore.errors import MalformedError
 from castore.format import layout, ref
 from castore.store.opening import open_store
@@ -52,8 +53,8 @@ class ManifestCache:
         root: The store's folder; made where it is missing or empty.
     """
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
-        self._store = open_store(root)
+    def __init__(self, root: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> None:
+        self._store = open_store(checked_path(root))
 
     @property
     def root(self) -> Path:

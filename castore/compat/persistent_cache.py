@@ -15,7 +15,7 @@ import os
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from castore.compat import config_manifest, json_file
-from castore.compat.backing import default_folder, shared
+from castore.compat.backing import checked_path, default_folder, shared
 from castore.compat.dump import dump
 from castore.compat.recipe import MISFITS, recipe
 from castore.errors import MalformedError
@@ -53,7 +53,8 @@ class PersistentCache(Generic[Cfg]):
     store knows keeps what it has.
 
     A root that cannot be used costs one warning of the logger `castore`: configurations
-    then stay in the memory of this process.
+    then stay in the memory of this process. So does one that could not be stored, until
+    another process stores one for the same call.
 
     Args:
         opname: The operation.
@@ -76,7 +77,7 @@ class PersistentCache(Generic[Cfg]):
     def __init__(
         self,
         opname: str,
-        path: str | os.PathLike[str] | None = None,
+        path: str | bytes | os.PathLike[str] | os.PathLike[bytes] | None = None,
         loader: Callable[[Any], Cfg] | None = None,
         dumper: Callable[[Cfg], Any] | None = None,
         cfg_type: type[Cfg] | None = None,
@@ -101,11 +102,10 @@ class PersistentCache(Generic[Cfg]):
         fits `cfg_type`, is a miss with one warning. What `loader` raises passes through.
         """
         key = (device, op_id, call_key)
-        if self._backing.memory:
-            remembered = self._backing.memory.get((device, self._opname, op_id, call_key))
-            if remembered is not None:
-                made = self._recipe(remembered)
-                return None if made is None else made()
+        remembered = self._backing.recall((device, self._opname, op_id, call_key))
+        if remembered is not None:
+            made = self._recipe(remembered)
+            return None if made is None else made()
         if self._memo is None:
             return None
         found = self._memo.known(key) or self._looked_up(self._memo, key)
@@ -141,6 +141,7 @@ class PersistentCache(Generic[Cfg]):
         heard = self._origins.pop((device, op_id, call_key), "unstated")
         manifest = config_manifest.manifest(plain, encoding="tagged", origin=origin or heard)
         call = (device, self._opname, op_id, call_key)
+        before = self._backing.named(call)
 
         def record(store: Store) -> None:
             now = store.lookup(name.namespace, name.topology, name.kernel)
@@ -149,9 +150,9 @@ class PersistentCache(Generic[Cfg]):
                 store.record(name.namespace, topology, name.kernel, manifest, on_conflict="replace")
 
         if self._backing.write(record):
-            self._backing.memory.pop(call, None)
+            self._backing.forget(call)
         else:
-            self._backing.memory[call] = manifest
+            self._backing.remember(call, manifest, instead_of=before)
 
     def on_event(self, event: str, **data: object) -> None:
         """Note how the configuration that is put next came about.
@@ -187,14 +188,19 @@ class PersistentCache(Generic[Cfg]):
         return cast("Callable[[], Cfg]", made)
 
 
-def _locate(opname: str, path: str | os.PathLike[str] | None) -> tuple[str, str | None]:
+def _locate(
+    opname: str, path: str | bytes | os.PathLike[str] | os.PathLike[bytes] | None
+) -> tuple[str, str | None]:
     """Return the store's folder, and the JSON file of ejKernel's to import, if any."""
     if path is None:
         return default_folder(), json_file.default_path(opname)
-    expanded = os.path.expanduser(os.fspath(path))
-    if expanded.startswith("~"):
-        return "", None  # nobody knows the home
-    given = os.path.abspath(expanded)
+    expanded = os.path.expanduser(os.fsdecode(path))
+    if not expanded or expanded.startswith("~"):
+        return "", None  # nobody knows the home, or it is a variable that was not set
+    try:
+        given = os.path.abspath(checked_path(expanded))
+    except (OSError, MalformedError):
+        return expanded, None  # the working folder is gone, or no file can be called so
     if os.path.isdir(given):
         return given, None
     stem, extension = os.path.splitext(given)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import logging
 import os
 import shutil
@@ -13,7 +15,8 @@ from typing import Any
 import pytest
 
 import castore
-from castore.compat import PersistentCache
+from castore.compat import ManifestCache, PersistentCache, backing
+from castore.errors import MalformedError
 
 CALL = ("cpu|cpu", "attention@v0", "5645c67752613303")
 
@@ -35,6 +38,28 @@ def assert_works_in_memory(first: Any, second: Any, caplog: pytest.LogCaptureFix
 def two_caches(path: Path | str | None) -> tuple[Any, Any]:
     given = None if path is None else str(path)
     return PersistentCache("one", given), PersistentCache("two", given)
+
+
+class PathInBytes(os.PathLike[bytes]):
+    """A path that gives bytes, as `os.DirEntry` of a listing in bytes does."""
+
+    def __init__(self, path: bytes) -> None:
+        self._path = path
+
+    def __fspath__(self) -> bytes:
+        return self._path
+
+
+PUT = """
+import sys
+from castore.compat import PersistentCache
+PersistentCache("one", sys.argv[1]).put("cpu|cpu", "attention@v0", "5645c67752613303",
+                                        {"n": sys.argv[2]})
+"""
+
+
+def put_elsewhere(root: Path, n: str) -> None:
+    subprocess.run([sys.executable, "-c", PUT, str(root), n], check=True)
 
 
 def test_a_file_in_the_way_of_the_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -74,6 +99,159 @@ def test_a_store_that_vanishes_later(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert_works_in_memory(first, second, caplog)
 
 
+# Paths that no file system can have, and places that are gone.
+
+ODD_PATHS = [
+    "/tmp/a\0b",  # noqa: S108 - nothing can be made there
+    "/tmp/a\0b.json",  # noqa: S108 - as above
+    b"/tmp/a\0b",
+    "/tmp/\ud800",  # noqa: S108 - as above
+    "/tmp/\ud800.json",  # noqa: S108 - as above
+    "\0",
+    "",
+    "x" * 5000,
+]
+
+
+@pytest.mark.parametrize("path", ODD_PATHS)
+def test_a_path_that_cannot_be(
+    path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(backing, "_shared", {})
+    assert_works_in_memory(PersistentCache("one", path), PersistentCache("two", path), caplog)
+    assert warnings_of(caplog)[0].isprintable()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("path", ODD_PATHS)
+def test_a_manifest_cache_refuses_a_path_that_cannot_be(path: Any) -> None:
+    with pytest.raises((castore.CastoreError, OSError)) as refused:
+        ManifestCache(path)
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("name", [b"store", b"caf\xc3\xa9", b"\xff"])
+@pytest.mark.parametrize("make", [lambda path: path, PathInBytes])
+def test_a_path_in_bytes_is_a_path(tmp_path: Path, name: bytes, make: Any) -> None:
+    path = os.fsencode(tmp_path) + b"/" + name
+    PersistentCache("one", make(path)).put(*CALL, {"n": 1})
+    ManifestCache(make(path)).store_tuning({"cache_key": "ab" * 32})
+    assert PersistentCache("one", os.fsdecode(path)).get(*CALL).n == 1
+    assert ManifestCache(os.fsdecode(path)).load_tuning("ab" * 32) is not None
+
+
+@pytest.mark.parametrize("path", ["store", "fa.json", "."])
+def test_a_relative_path_in_a_folder_that_is_gone(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(backing, "_shared", {})
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    try:
+        assert_works_in_memory(*two_caches(path), caplog)
+    finally:
+        os.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("opname", ["a\0b", "\ud800", "../up", "", 7, None, b"bytes"])
+def test_an_operation_that_cannot_be_named_is_missed_and_refused(
+    opname: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EJKERNEL_PERSISTENT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CASTORE_DIR", str(tmp_path / "store"))
+    kept: PersistentCache[Any] = PersistentCache(opname)
+    if opname in ("../up", ""):
+        kept.put(*CALL, 1)
+        assert kept.get(*CALL) == 1
+        return
+    assert kept.get(*CALL) is None or opname == "a\0b"
+    if opname != "a\0b":
+        with pytest.raises(MalformedError):
+            kept.put(*CALL, 1)
+
+
+# What stayed in memory, and the store.
+
+
+def closed(root: Path) -> Path:
+    """Make writing fail, and nothing else."""
+    locks = root / "local/leases"
+    locks.rmdir()
+    return locks
+
+
+def test_what_another_process_replaced_is_seen_after_a_put_that_failed(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    kept, _ = two_caches(root)
+    kept.put(*CALL, {"n": "before"})
+    locks = closed(root)
+    kept.put(*CALL, {"n": "memory"})
+    assert [kept.get(*CALL).n for _ in range(3)] == ["memory"] * 3
+    locks.mkdir()
+    put_elsewhere(root, "theirs")
+    assert [kept.get(*CALL).n for _ in range(3)] == ["theirs"] * 3
+    assert kept._backing._memory == {}
+
+
+def test_what_another_process_put_first_is_seen_after_a_put_that_failed(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    kept, _ = two_caches(root)
+    locks = closed(root)
+    kept.put(*CALL, {"n": "memory"})
+    locks.mkdir()
+    put_elsewhere(root, "theirs")
+    assert [kept.get(*CALL).n for _ in range(3)] == ["theirs"] * 3
+
+
+def test_what_is_put_while_a_put_fails_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "store"
+    kept, _ = two_caches(root)
+    kept.put(*CALL, {"n": "before"})
+
+    def replaced_first(*_: object, **__: object) -> None:
+        put_elsewhere(root, "theirs")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(kept._backing.store, "record", replaced_first)
+    kept.put(*CALL, {"n": "memory"})
+    assert kept.get(*CALL).n == "theirs"
+
+
+def test_what_cannot_be_read_leaves_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "store"
+    kept, _ = two_caches(root)
+    kept.put(*CALL, {"n": "before"})
+    closed(root)
+    kept.put(*CALL, {"n": "memory"})
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(kept._backing.store, "get_ref", fails)
+    assert kept.get(*CALL).n == "memory"
+
+
+def test_what_the_store_has_comes_before_a_file_that_could_not_be_imported(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "fa.castore"
+    PersistentCache("one", str(root)).put(*CALL, {"n": "store"})
+    locks = closed(root)
+    new = ("gpu|gpu", *CALL[1:])
+    content = {"|".join(CALL): {"n": "file"}, "|".join(new): {"n": "file"}}
+    (tmp_path / "fa.json").write_text(json.dumps(content))
+    kept: PersistentCache[Any] = PersistentCache("one", str(tmp_path / "fa.json"))
+    assert kept.get(*CALL).n == "store"
+    assert kept.get(*new).n == "file"
+    locks.mkdir()
+
+
 def test_a_store_that_can_be_written_again_forgets_the_memory(tmp_path: Path) -> None:
     kept, _ = two_caches(tmp_path / "store")
     locks = tmp_path / "store/local/leases"
@@ -83,7 +261,7 @@ def test_a_store_that_can_be_written_again_forgets_the_memory(tmp_path: Path) ->
     locks.mkdir()
     kept.put(*CALL, {"n": "store"})
     assert kept.get(*CALL).n == "store"
-    assert kept._backing.memory == {}
+    assert kept._backing._memory == {}
 
 
 # Everything is imported, and tried once, before the rights are dropped: the interpreter's own
