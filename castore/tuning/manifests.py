@@ -73,6 +73,7 @@ class TuningManifest:
         default: The default schedule, timed in the second round; None when it failed.
         fastest_first_ns: The winner's median in the first round.
         slowest_first_ns: The largest median in the first round.
+        default_first_ns: The default schedule's median in the first round; None when it failed.
         evaluated: Candidates tried, failures included.
         failed: How many of them failed.
         skipped: Schedules not tried because they break a limit of the adapter.
@@ -89,6 +90,7 @@ class TuningManifest:
     default: CandidateResult | None
     fastest_first_ns: int
     slowest_first_ns: int
+    default_first_ns: int | None
     evaluated: int
     failed: int
     skipped: int
@@ -99,6 +101,15 @@ class TuningManifest:
 
     def to_value(self) -> dict[str, Value]:
         """Return the manifest as stored."""
+        summary: dict[str, Value] = {
+            "evaluated": self.evaluated,
+            "failed": self.failed,
+            "skipped": self.skipped,
+            "fastest_first_ns": self.fastest_first_ns,
+            "slowest_first_ns": self.slowest_first_ns,
+        }
+        if self.default_first_ns is not None:
+            summary["default_first_ns"] = self.default_first_ns
         value: dict[str, Value] = {
             "kind": "tuning",
             "schema": SCHEMA,
@@ -106,13 +117,7 @@ class TuningManifest:
             "applicability": self.applicability.to_value(),
             "winner": self.winner.to_value(),
             "tie_set": [dict[str, Value](schedule) for schedule in self.tie_set],
-            "summary": {
-                "evaluated": self.evaluated,
-                "failed": self.failed,
-                "skipped": self.skipped,
-                "fastest_first_ns": self.fastest_first_ns,
-                "slowest_first_ns": self.slowest_first_ns,
-            },
+            "summary": summary,
             "failures": [failure.to_value() for failure in self.failures],
             "effort": self.effort.to_value(),
             "evidence": WeakLink(self.evidence),
@@ -132,7 +137,7 @@ class TuningManifest:
         fields = Fields.of(value)
         fields.manifest_of("tuning", SCHEMA)
         summary = fields.fields("summary")
-        has_default = fields.has("default")
+        has_default, has_first = fields.has("default"), summary.has("default_first_ns")
         return cls(
             kernel=fields.text("kernel"),
             applicability=Applicability.from_fields(fields.fields("applicability")),
@@ -141,6 +146,7 @@ class TuningManifest:
             default=CandidateResult.from_fields(fields.fields("default")) if has_default else None,
             fastest_first_ns=summary.integer("fastest_first_ns"),
             slowest_first_ns=summary.integer("slowest_first_ns"),
+            default_first_ns=summary.integer("default_first_ns") if has_first else None,
             evaluated=summary.integer("evaluated"),
             failed=summary.integer("failed"),
             skipped=summary.integer("skipped"),

@@ -121,14 +121,17 @@ def _tuning(
 ) -> TuningManifest:
     outcome = run.outcome
     winner_first = next(r for r in outcome.first if r.schedule == outcome.winner.schedule)
+    default = _default(run)
+    default_first = default and next(r for r in outcome.first if r.schedule == default.schedule)
     return TuningManifest(
         kernel=run.kernel.text,
         applicability=applicability,
         winner=outcome.winner,
         tie_set=outcome.tie_set,
-        default=_default(run),
+        default=default,
         fastest_first_ns=winner_first.timing.median_ns,
         slowest_first_ns=outcome.first[-1].timing.median_ns,
+        default_first_ns=default_first.timing.median_ns if default_first else None,
         evaluated=len(outcome.trials) + len(outcome.failures),
         failed=len(outcome.failures),
         skipped=len(run.skipped),

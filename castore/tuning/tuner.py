@@ -75,9 +75,13 @@ class TuneResult:
 
     @property
     def speed_against_default(self) -> float | None:
-        """How many times as fast as the default schedule; None when the default failed."""
-        default = self.manifest.default
-        return None if default is None else default.timing.median_ns / max(self.median_ns, 1)
+        """How many times as fast as the default schedule, both in the first round.
+
+        That is the round in which the slowest was measured too, so that the two ratios can be
+        compared. None when the default failed.
+        """
+        default_ns = self.manifest.default_first_ns
+        return None if default_ns is None else default_ns / max(self.manifest.fastest_first_ns, 1)
 
     @property
     def speed_against_slowest(self) -> float:

@@ -209,6 +209,18 @@ def test_the_default_is_measured_beside_the_finalists(
     assert result.manifest.default.timing.sample_count == result.winner.timing.sample_count
 
 
+def test_both_speeds_are_from_the_round_in_which_all_were_measured(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    # The first three samples of the default decide how often a candidate is repeated.
+    device = replay(topology, m0=times(*[4] * 6, *[8] * 11), m1=times(*[2] * 3, *[1] * 11))
+    result = tune(store, double(0, 1), device=device)
+    assert result.manifest.default is not None
+    assert result.manifest.default.timing.median_ns == 8 * SLOW_ENOUGH
+    assert result.median_ns == SLOW_ENOUGH
+    assert result.speed_against_default == result.speed_against_slowest == 2.0
+
+
 def test_without_a_working_default_there_is_no_speed_against_it(
     store: Store, double: DoubleKernel, topology: Topology
 ) -> None:

@@ -36,6 +36,7 @@ def manifest(schedule: Schedule, *, failures: int = 0, ties: int = 1) -> TuningM
         default=None,
         fastest_first_ns=1,
         slowest_first_ns=2,
+        default_first_ns=None,
         evaluated=1,
         failed=failures,
         skipped=0,
