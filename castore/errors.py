@@ -151,7 +151,10 @@ class NotRegularFileError(CastoreError):
         super().__init__(path, found)
 
     def __str__(self) -> str:
-        return f"{self.path} is {self.found}, not a plain file; it was not read"
+        if self.found == "file":
+            return f"{self.path} is a file, not a folder; it was not read"
+        found = "a folder" if self.found == "folder" else self.found
+        return f"{self.path} is {found}, not a plain file; it was not read"
 
 
 class FileTooLargeError(CastoreError):

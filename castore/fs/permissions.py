@@ -32,7 +32,7 @@ def differing_rights(fs: FileSystem, path: str) -> str:
     root = stat.S_IMODE(os.stat(fs.root).st_mode)
     try:
         found = os.lstat(f"{fs.root}/{path}").st_mode
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return ""
     return "" if stat.S_ISLNK(found) else _difference(root, found)
 

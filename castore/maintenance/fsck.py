@@ -107,9 +107,7 @@ def check(
         _check_namespace(found, namespace)
     if level is not Level.QUICK:
         _check_logs(found)
-    for pin in pins(store):
-        if not store.has(pin.oid):
-            found.report("pin-object-missing", pin.oid, "pinned, but not there", missing=pin.oid)
+    _check_pins(found)
     _check_folders(found, namespaces)
     _check_leftovers(found)
     return FsckReport(tuple(found.findings), found.objects, found.refs, found.is_complete)
@@ -203,6 +201,16 @@ def _check_log(found: _Check, namespace: str, path: str) -> None:
         _unreadable(found, "ref-unreadable", path, error)
 
 
+def _check_pins(found: _Check) -> None:
+    try:
+        pinned = [pin.oid for pin in pins(found.store)]
+    except (NotRegularFileError, OSError):
+        return  # the listing of the folders says it
+    for oid in pinned:
+        if not found.store.has(oid):
+            found.report("pin-object-missing", oid, "pinned, but not there", missing=oid)
+
+
 def _check_folders(found: _Check, namespaces: list[str]) -> None:
     """Report what castore did not put at the top of the store and of its folders."""
     if found.level is Level.STRICT:
@@ -223,8 +231,12 @@ def _check_folders(found: _Check, namespaces: list[str]) -> None:
 def _check_names(found: _Check, folder: str, known: frozenset[str]) -> None:
     """Report what lies in a folder that should hold nothing but folders with known names."""
     for entry in _listed(found, folder):
-        if entry.kind != "folder" or entry.name not in known:
-            _report_foreign(found, f"{folder}/{entry.name}", entry.kind)
+        path = f"{folder}/{entry.name}"
+        if folder == layout.REFS and entry.kind != "folder" and layout.is_ref_path(path):
+            found.is_complete = False
+            found.report("ref-unreadable", path, f"{entry.kind} in place of a folder of refs")
+        elif entry.kind != "folder" or entry.name not in known:
+            _report_foreign(found, path, entry.kind)
 
 
 def _report_foreign(found: _Check, path: str, kind: str) -> None:
@@ -265,7 +277,8 @@ def _listed(found: _Check, folder: str) -> list[Entry]:
     except FileNotFoundError:
         return []
     except NotRegularFileError as error:
-        found.report("foreign-file", folder, str(error))
+        if not any(each.subject == error.path for each in found.findings):
+            found.report("foreign-file", error.path, str(error))
         return []
     except OSError as error:
         is_object = folder.startswith(layout.OBJECTS)

@@ -76,6 +76,7 @@ def _from_refs(store: Store) -> Iterator[ObjectId]:
 
 
 def _from_logs(store: Store, since_ns: int) -> Iterator[ObjectId]:
+    _refuse_hidden_logs(store)
     for namespace, path in log.log_files(store.fs):
         data = store.fs.read(path, limit_bytes_max=reflog.LOG_BYTES_MAX)
         for line in data.split(b"\n"):
@@ -99,6 +100,14 @@ def _refuse_closed_namespaces(store: Store) -> None:
         is_ours = entry.name == layout.NAMES or layout.is_namespace_folder(entry.name)
         if is_ours and entry.kind != "folder":
             raise _unreadable(f"{layout.REFS}/{entry.name}", entry.kind)
+
+
+def _refuse_hidden_logs(store: Store) -> None:
+    """Refuse when something else than a folder, or a file, stands for logs: they are not seen."""
+    for namespace in log.hidden(store.fs):
+        raise MaintenanceRefusedError(
+            "gc", f"the ref logs at {namespace} cannot be read, and may keep objects"
+        )
 
 
 def _salvaged(store: Store, path: str) -> Iterator[ObjectId]:

@@ -15,6 +15,7 @@ from functools import cache, partial
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
+from castore.errors import NotRegularFileError
 from castore.format import layout
 from castore.fs.posix import PosixFileSystem
 from castore.maintenance.object_check import check_shard
@@ -65,7 +66,7 @@ def estimated_objects(fs: FileSystem) -> int:
     for shard in _SHARDS_SAMPLED:
         try:
             counted += len(fs.list_folder(f"{layout.OBJECTS}/{shard}"))
-        except OSError:
+        except (OSError, NotRegularFileError):
             continue  # the check itself says it
     return counted * len(layout.SHARDS) // len(_SHARDS_SAMPLED)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
+from castore.errors import NotRegularFileError
 from castore.format import layout
 from castore.maintenance.pins import pins
 from castore.refs import log
@@ -13,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from castore.store.store import Store
+
+_T = TypeVar("_T")
+_log = logging.getLogger("castore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +52,47 @@ class Stats:
 
 
 def collect(store: Store, *, progress: Callable[[int, int | None], None] | None = None) -> Stats:
-    """Return the numbers; reads no object."""
+    """Return the numbers; reads no object. What cannot be listed counts as nothing, with a warning.
+
+    Args:
+        store: The store.
+        progress: Called with the number of shards counted, and how many there are.
+    """
     objects = object_bytes = 0
     for done, shard in enumerate(layout.SHARDS, start=1):
-        for oid in store.loose.ids_in_shard(shard):
-            objects += 1
-            object_bytes += _size_bytes(store, layout.object_path(oid))
+        sizes = _listed(partial(_sizes, store, shard))
+        objects += len(sizes)
+        object_bytes += sum(sizes)
         if progress is not None:
             progress(done, len(layout.SHARDS))
-    refs: dict[str, int] = {}
-    for ref in store.refs():
-        refs[ref.namespace] = refs.get(ref.namespace, 0) + 1
+    logs = _listed(lambda: [_size_bytes(store, path) for _, path in log.log_files(store.fs)])
     return Stats(
         objects=objects,
         object_bytes=object_bytes,
-        refs=refs,
-        names=sum(1 for _ in store.names()),
-        log_bytes=sum(_size_bytes(store, path) for _, path in log.log_files(store.fs)),
-        pins=sum(1 for _ in pins(store)),
+        refs=dict(Counter(_listed(lambda: [ref.namespace for ref in store.refs()]))),
+        names=len(_listed(lambda: list(store.names()))),
+        log_bytes=sum(logs),
+        pins=len(_listed(lambda: list(pins(store)))),
         temp_files=_count(store, layout.TMP),
         trash=_count(store, layout.TRASH),
         quarantine=_count(store, layout.QUARANTINE),
         alternates=store.alternates,
     )
+
+
+def _listed(look: Callable[[], list[_T]]) -> list[_T]:
+    try:
+        return look()
+    except FileNotFoundError:
+        return []
+    except NotRegularFileError as error:
+        _log.warning("%s, nor counted; see: castore fsck", error)
+        return []
+
+
+def _sizes(store: Store, shard: str) -> list[int]:
+    oids = store.loose.ids_in_shard(shard)
+    return [_size_bytes(store, layout.object_path(oid)) for oid in oids]
 
 
 def _size_bytes(store: Store, path: str) -> int:
@@ -78,7 +103,4 @@ def _size_bytes(store: Store, path: str) -> int:
 
 
 def _count(store: Store, folder: str) -> int:
-    try:
-        return len(store.fs.list_folder(folder))
-    except FileNotFoundError:
-        return 0
+    return len(_listed(lambda: store.fs.list_folder(folder)))

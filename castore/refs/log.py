@@ -53,6 +53,19 @@ def log_files(fs: FileSystem) -> Iterator[tuple[str, str]]:
                 yield namespace, f"{layout.LOGS}/{namespace}/{entry.name}"
 
 
+def hidden(fs: FileSystem) -> Iterator[str]:
+    """Yield where something else than a log, or a folder of logs, has the name of one."""
+    for folder in _entries_in(fs, layout.LOGS):
+        is_ours = folder.name == layout.NAMES or layout.is_namespace_folder(folder.name)
+        path = f"{layout.LOGS}/{folder.name}"
+        if is_ours and folder.kind != "folder":
+            yield path
+        elif is_ours:
+            for entry in _entries_in(fs, path):
+                if entry.kind != "file" and entry.name in (layout.NAMES, *layout.SHARDS):
+                    yield f"{path}/{entry.name}"
+
+
 def _entries_in(fs: FileSystem, folder: str) -> list[Entry]:
     try:
         return sorted(fs.list_folder(folder), key=lambda entry: entry.name)

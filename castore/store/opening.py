@@ -250,7 +250,7 @@ def _prepare_local(fs: PosixFileSystem) -> None:
         fs.make_folder(layout.LOCAL)
         fs.sync_folder("")
     except NotRegularFileError as error:
-        raise UnsafeStoreError(f"{fs.root}/{error.path}", f"it is {error.found}") from None
+        raise UnsafeStoreError(f"{fs.root}/{error.path}", f"it is no folder: {error}") from None
     missing = [folder for folder in layout.LOCAL_FOLDERS[1:] if folder not in present]
     for folder in missing:
         fs.make_folder(folder)

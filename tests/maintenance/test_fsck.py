@@ -131,6 +131,10 @@ def foreign_files(store: Store) -> None:
 
 
 def foreign_in_refs(store: Store) -> None:
+    spoil(store.root / "refs/Stray", b"")
+
+
+def file_for_namespace(store: Store) -> None:
     spoil(store.root / "refs/stray", b"")
 
 
@@ -183,6 +187,7 @@ DAMAGE: list[tuple[Callable[[Store], None], str]] = [
     (lose_pinned, "pin-object-missing"),
     (foreign_files, "foreign-file"),
     (foreign_in_refs, "foreign-file"),
+    (file_for_namespace, "ref-unreadable"),
     (foreign_in_namespace, "foreign-file"),
     (foreign_in_objects, "foreign-file"),
     (foreign_in_local, "foreign-file"),
