@@ -168,7 +168,7 @@ class WgpuDevice:
             required_features=features, required_limits=_required(self._limits)
         )
         self._timer = _Timer(self._device)
-        usage = _USAGE.STORAGE | _USAGE.UNIFORM | _USAGE.COPY_SRC
+        usage = _USAGE.STORAGE | _USAGE.UNIFORM | _USAGE.COPY_SRC | _USAGE.COPY_DST
         for name, array in inputs.items():
             data = np.ascontiguousarray(array)
             self._buffers[name] = self._device.create_buffer_with_data(data=data, usage=usage)
@@ -211,6 +211,11 @@ class WgpuDevice:
     def output(self) -> bytes:
         """Return the output's bytes and its guard's."""
         return bytes(self._device.queue.read_buffer(self._buffers[self._output_name]))
+
+    def set_inputs(self, inputs: Mapping[str, NDArray[Any]]) -> None:
+        """Write other values into the buffers that candidates are given."""
+        for name, array in inputs.items():
+            self._device.queue.write_buffer(self._buffers[name], 0, np.ascontiguousarray(array))
 
     def inputs(self) -> dict[str, bytes]:
         """Return the bytes that the inputs hold now."""

@@ -113,5 +113,8 @@ class LocalDevice(Protocol):
     def output(self) -> bytes:
         """Return the output's bytes and its guard's."""
 
+    def set_inputs(self, inputs: Mapping[str, NDArray[Any]]) -> None:
+        """Write other values into the arrays that candidates are given."""
+
     def inputs(self) -> dict[str, bytes]:
         """Return the bytes that the inputs hold now."""

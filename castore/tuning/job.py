@@ -33,6 +33,8 @@ class Job:
         signature: The arrays.
         inputs: The input arrays by name, read-only.
         expected: The oracle's output, read-only float64.
+        other_inputs: The same from another seed, for a result that was only remembered.
+        other_expected: The oracle's output for them.
         tolerance: The allowed error.
         seed: What the inputs were made from.
         input_digests: BLAKE3 of each input's bytes.
@@ -43,6 +45,8 @@ class Job:
     signature: Signature
     inputs: Mapping[str, NDArray[Any]]
     expected: NDArray[np.float64]
+    other_inputs: Mapping[str, NDArray[Any]]
+    other_expected: NDArray[np.float64]
     tolerance: Tolerance
     seed: int
     input_digests: dict[str, str]
@@ -56,22 +60,18 @@ class Job:
             MalformedError: An array is not as the kernel's signature says.
         """
         signature = kernel.signature(kernel.sizes)
-        made = kernel.make_inputs(kernel.sizes, seed)
-        inputs = {spec.name: _checked(made.get(spec.name), spec) for spec in signature.inputs}
-        digests = {name: digest(array.tobytes()) for name, array in inputs.items()}
-        expected = np.ascontiguousarray(kernel.oracle(inputs), dtype="<f8")
-        if expected.shape != signature.output.shape:
-            wanted = signature.output.shape
-            raise MalformedError(".oracle", f"expected shape {wanted}, got {expected.shape}")
-        expected.setflags(write=False)
+        inputs, expected = _made(kernel, signature, seed)
+        other_inputs, other_expected = _made(kernel, signature, seed ^ 1)
         return cls(
             kernel=kernel.text,
             signature=signature,
             inputs=inputs,
             expected=expected,
+            other_inputs=other_inputs,
+            other_expected=other_expected,
             tolerance=kernel.tolerance,
             seed=seed,
-            input_digests=digests,
+            input_digests={name: digest(array.tobytes()) for name, array in inputs.items()},
             expected_digest=digest(expected.tobytes()),
         )
 
@@ -79,6 +79,19 @@ class Job:
 def digest(data: bytes) -> str:
     """Return the BLAKE3 of some bytes, in hex."""
     return blake3(data).hexdigest()
+
+
+def _made(
+    kernel: Kernel, signature: Signature, seed: int
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64]]:
+    made = kernel.make_inputs(kernel.sizes, seed)
+    inputs = {spec.name: _checked(made.get(spec.name), spec) for spec in signature.inputs}
+    expected = np.ascontiguousarray(kernel.oracle(inputs), dtype="<f8")
+    if expected.shape != signature.output.shape:
+        wanted = signature.output.shape
+        raise MalformedError(".oracle", f"expected shape {wanted}, got {expected.shape}")
+    expected.setflags(write=False)
+    return inputs, expected
 
 
 def _checked(array: NDArray[Any] | None, spec: ArraySpec) -> NDArray[Any]:

@@ -109,6 +109,11 @@ class NumpyDevice:
         untouched = before == self._filled[:GUARD_BYTES]
         return rest if untouched else rest[:-GUARD_BYTES] + before
 
+    def set_inputs(self, inputs: Mapping[str, NDArray[Any]]) -> None:
+        """Write other values into the arrays that candidates are given."""
+        for name, array in inputs.items():
+            self._inputs[name][...] = array
+
     def inputs(self) -> dict[str, bytes]:
         """Return the bytes that the inputs hold now."""
         return {name: array.tobytes() for name, array in self._inputs.items()}

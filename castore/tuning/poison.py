@@ -4,7 +4,8 @@ A candidate may leave elements out, add to what is there, or do nothing at all w
 the right result seems to be there already. So no judged dispatch finds a right
 result: `first` finds one pattern everywhere, `last` another, and two more find a
 result that is right but for every sixteenth element, in case a candidate looks at
-some element to decide whether there is anything to do.
+some element to decide whether there is anything to do. One more finds other inputs,
+in case a candidate remembers the result elsewhere.
 
 One of the patterns may be what the kernel computes, an integer above all. It is
 never held against a candidate: an element that is right counts as written, and one
@@ -26,12 +27,15 @@ LAST = "last"
 TEMPTED: Mapping[str, int] = {"tempted-5": 5, "tempted-6": 6}
 """Dispatches over a result that is almost right, with the first element that is not."""
 
+OTHER = "other"
+
 _STRIDE = 16
 
 TOLD: Mapping[str, str] = {
     FIRST: "first dispatch",
     LAST: "last dispatch",
     **dict.fromkeys(TEMPTED, "dispatch over an almost right result"),
+    OTHER: "dispatch with other inputs",
 }
 """All judged dispatches, with what people are told about them."""
 

@@ -11,7 +11,7 @@ Messages, each a map with `op` and `time_limit_s`:
 
 - `describe` {device}: answers {topology}.
 - `load` {device, inputs, output, clock?}: answers {clock, topology}. The inputs are in the
-  folder, in files named `input-` and the array's name.
+  folder, in files named `input-` and the array's name; `other-` stands before other ones.
 - `measure` {program, samples, warmups, dispatches}: answers {samples_ns, inputs, outputs},
   having written the output of each dispatch that is to be judged to a file of the folder;
   `outputs` lists them, as `poison.TOLD` names them.
@@ -29,14 +29,16 @@ import signal
 import sys
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from blake3 import blake3
+from numpy.typing import NDArray
 
 from castore.errors import CastoreError
 from castore.format.canonical import encode
@@ -44,9 +46,11 @@ from castore.format.value import Value
 from castore.tuning.device import ENTRY_POINT_GROUP, Clock, LocalDevice, Prepared
 from castore.tuning.errors import DeviceUnavailableError
 from castore.tuning.fields import Fields
-from castore.tuning.poison import FIRST, LAST, TEMPTED, almost, pattern, poison
+from castore.tuning.poison import FIRST, LAST, OTHER, TEMPTED, almost, pattern, poison
 from castore.tuning.program import GUARD_BYTES, ArraySpec, program_from
 from castore.tuning.wire import packed, receive, send
+
+Inputs: TypeAlias = Mapping[str, NDArray[Any]]
 
 _PREPARED_MAX = 64
 _REASON_CHARACTERS_MAX = 2000
@@ -65,14 +69,21 @@ class _StageError(Exception):
 @dataclass(slots=True)
 class _Candidate:
     prepared: Prepared
-    was_tempted: bool = False
+    was_tried: bool = False
 
 
 class _Job:
     """A device with the arrays of a job, and the candidates that are ready to run."""
 
-    def __init__(self, device: LocalDevice, output: ArraySpec, folder: Path) -> None:
+    def __init__(
+        self,
+        device: LocalDevice,
+        inputs: Mapping[str, Inputs],
+        output: ArraySpec,
+        folder: Path,
+    ) -> None:
         self._device = device
+        self._inputs = inputs
         self._output = output
         self._folder = folder
         self._candidates: OrderedDict[bytes, _Candidate] = OrderedDict()
@@ -93,11 +104,12 @@ class _Job:
                 self._fill(LAST)
                 samples.append(candidate.prepared.run(dispatches))
             result = self._keep(LAST)
-            if not candidate.was_tempted:
-                self._tempt(candidate.prepared, result)
-                candidate.was_tempted = True
-                outputs += TEMPTED
             held = self._device.inputs()
+            if not candidate.was_tried:
+                self._tempt(candidate.prepared, result)
+                self._surprise(candidate.prepared)
+                candidate.was_tried = True
+                outputs += [*TEMPTED, OTHER]
         except Exception as error:
             raise _StageError("run", error) from error
         digests = {name: blake3(data).hexdigest() for name, data in held.items()}
@@ -120,6 +132,13 @@ class _Job:
             self._device.fill(filled + poison(bits, GUARD_BYTES))
             prepared.run(1)
             self._keep(dispatch)
+
+    def _surprise(self, prepared: Prepared) -> None:
+        self._device.set_inputs(self._inputs["other"])
+        self._fill(OTHER)
+        prepared.run(1)
+        self._keep(OTHER)
+        self._device.set_inputs(self._inputs["input"])
 
     def _prepared(self, fields: Fields) -> _Candidate:
         key = encode(fields.values)
@@ -153,23 +172,27 @@ class _Worker:
         raise _StageError("worker", ValueError(f"unknown op {message.text('op')}"))
 
     def _load(self, message: Fields) -> dict[str, Value]:
-        inputs = {
-            spec.name: np.fromfile(self._folder / f"input-{spec.name}", spec.dtype).reshape(
-                spec.shape
-            )
-            for spec in message.list_of("inputs", ArraySpec.from_fields)
-        }
+        specs = message.list_of("inputs", ArraySpec.from_fields)
+        inputs = {kind: self._read(kind, specs) for kind in ("input", "other")}
         output = ArraySpec.from_fields(message.fields("output"))
         clock = None
         if message.has("clock"):
             given = message.fields("clock")
             clock = Clock(given.text("source"), given.number("tick_ns"))
         device = _local_device(message.text("device"))
-        clock = device.load(inputs, output, clock)
-        self._job = _Job(device, output, self._folder)
+        clock = device.load(inputs["input"], output, clock)
+        self._job = _Job(device, inputs, output, self._folder)
         return {
             "clock": {"source": clock.source, "tick_ns": clock.tick_ns},
             "topology": device.topology(),
+        }
+
+    def _read(self, kind: str, specs: Sequence[ArraySpec]) -> Inputs:
+        return {
+            spec.name: np.fromfile(self._folder / f"{kind}-{spec.name}", spec.dtype).reshape(
+                spec.shape
+            )
+            for spec in specs
         }
 
 

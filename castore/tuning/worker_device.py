@@ -21,7 +21,7 @@ from castore.tuning.errors import DeviceUnavailableError
 from castore.tuning.job import Job, digest
 from castore.tuning.machine import forget, topology
 from castore.tuning.oracle import judge
-from castore.tuning.poison import FIRST, LAST, TOLD, pattern, poison
+from castore.tuning.poison import FIRST, LAST, OTHER, TOLD, pattern, poison
 from castore.tuning.program import GUARD_BYTES
 from castore.tuning.records import Failure
 from castore.tuning.topology_manifest import differing_fields
@@ -97,7 +97,7 @@ class _WorkerTrials:
         self._worker: WorkerProcess | None = None
         self._clock: Clock | None = None
         # Most candidates give the same bits, and comparing costs more than hashing.
-        self._verdicts: dict[tuple[str, int], Verdict] = {}
+        self._verdicts: dict[tuple[str, bool, int], Verdict] = {}
 
     def measure(
         self, schedule: Schedule, program: Program, *, samples: int, dispatches: int
@@ -151,8 +151,9 @@ class _WorkerTrials:
         if self._clock is not None:
             message["clock"] = {"source": self._clock.source, "tick_ns": self._clock.tick_ns}
         try:
-            for name, array in self._job.inputs.items():
-                (worker.folder / f"input-{name}").write_bytes(array.tobytes())
+            for kind, arrays in (("input", self._job.inputs), ("other", self._job.other_inputs)):
+                for name, array in arrays.items():
+                    (worker.folder / f"{kind}-{name}").write_bytes(array.tobytes())
             reply = worker.ask(message, time_limit_s=START_LIMIT_S)
         except WorkerLostError as error:
             raise DeviceUnavailableError(self._device, error.reason) from None
@@ -199,10 +200,11 @@ class _WorkerTrials:
         data = _read(folder / dispatch, output.size_bytes + GUARD_BYTES)
         bits = pattern(output.dtype, dispatch)
         result, guard = data[: output.size_bytes], data[output.size_bytes :]
-        key = (digest(result), bits)
+        expected = self._job.other_expected if dispatch == OTHER else self._job.expected
+        key = (digest(result), dispatch == OTHER, bits)
         if key not in self._verdicts:
             got = np.frombuffer(result, output.dtype).reshape(output.shape)
-            self._verdicts[key] = judge(got, self._job.expected, self._job.tolerance, poison=bits)
+            self._verdicts[key] = judge(got, expected, self._job.tolerance, poison=bits)
         verdict = self._verdicts[key]
         if guard != poison(bits, GUARD_BYTES):
             return dataclasses.replace(verdict, reason="wrote outside its output")

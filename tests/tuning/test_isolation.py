@@ -129,6 +129,10 @@ REJECTED = {
         "oracle",
         "dispatch over an almost right result: 4 of 64 elements were not written",
     ),
+    modes.REMEMBERS: (
+        "oracle",
+        "dispatch with other inputs: 64 of 64 elements are wrong, first at 0: got 2.0, want 0.0",
+    ),
     modes.PAST_END: ("oracle", "wrote outside its output"),
     modes.BEFORE_START: ("oracle", "wrote outside its output"),
     modes.WRECKS_FOLDER: ("run", "FileNotFoundError"),
@@ -349,16 +353,21 @@ SCRIPT = """
     )
     {guard}
         with castore.open({store!r}) as store:
-            print(tune(store, kernel, device="numpy", time_limit_s=1).schedule)
+            print(tune(store, kernel, device="numpy", time_limit_s={time_limit_s}).schedule)
 """
 
 
 @contextmanager
 def script(tmp_path: Path, guard: str, mode: int) -> Iterator[subprocess.Popen[str]]:
-    """Run a script that tunes; it and all that it starts in its session end with the block."""
-    candidates = str(Path(__file__).parent / "candidates")
-    store = str(tmp_path / "store")
-    text = SCRIPT.format(guard=guard, mode=mode, candidates=candidates, store=store)
+    """Run a script that tunes; it ends with the block."""
+    text = SCRIPT.format(
+        guard=guard,
+        mode=mode,
+        candidates=str(Path(__file__).parent / "candidates"),
+        store=str(tmp_path / "store"),
+        # Where no Python runs any more, the worker notices at its time limit.
+        time_limit_s=1 if mode == modes.HOLDS_THE_GIL else PATIENCE_S,
+    )
     (tmp_path / "script.py").write_text(textwrap.dedent(text))
     with subprocess.Popen(
         [sys.executable, str(tmp_path / "script.py")],
