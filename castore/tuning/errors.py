@@ -64,6 +64,43 @@ class NothingAcceptableError(CastoreError):
         return f"{self.kernel}: none of {self.evaluated} candidates is acceptable: {shown}"
 
 
+class SourceUnavailableError(CastoreError):
+    """What a kernel runs cannot be read, so nobody can tell which result is of it.
+
+    Attributes:
+        function: The function, as `module:name`.
+        reason: Why it cannot be read.
+    """
+
+    exit_status = 2
+
+    def __init__(self, function: str, reason: str) -> None:
+        self.function = function
+        self.reason = reason
+        super().__init__(function, reason)
+
+    def __str__(self) -> str:
+        return f"{self.function}: {self.reason}"
+
+
+class KernelChangedError(CastoreError):
+    """The kernel changed while it was measured; nothing was stored.
+
+    Attributes:
+        kernel: The kernel text.
+        fields: What of the applicability record changed, such as `source`.
+    """
+
+    def __init__(self, kernel: str, fields: tuple[str, ...]) -> None:
+        self.kernel = kernel
+        self.fields = fields
+        super().__init__(kernel, fields)
+
+    def __str__(self) -> str:
+        changed = ", ".join(self.fields)
+        return f"{self.kernel}: {changed} changed while it was measured; nothing was stored"
+
+
 class UnknownKernelError(CastoreError, KeyError):
     """No kernel of this id is built in.
 

@@ -9,12 +9,14 @@ device, so that `find` can ask in a library's import path.
 from __future__ import annotations
 
 import dataclasses
-import re
+import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol
 
 from castore.errors import MalformedError
 from castore.format.value import Value
+from castore.tuning.checks import check_integer, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from castore.tuning.fields import Fields
     from castore.tuning.program import ArraySpec, Program
     from castore.tuning.space import Schedule, ScheduleSpace
-
-_is_name = re.compile("[a-z][a-z0-9_]{0,63}").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,23 @@ class Tolerance:
 
     absolute: float
     relative: float
+
+    def __post_init__(self) -> None:
+        """Make both floats: a stored 1e-6 must equal the one that a kernel states.
+
+        Raises:
+            MalformedError: One is no number, negative, infinite or NaN.
+        """
+        for name in ("absolute", "relative"):
+            given: object = getattr(self, name)
+            if type(given) is bool or not isinstance(given, Real):
+                raise MalformedError(f".tolerance.{name}", f"expected a number, got {given!r}")
+            number = float(given)
+            if not 0 <= number < math.inf:
+                raise MalformedError(
+                    f".tolerance.{name}", f"expected a number of at least 0, got {given!r}"
+                )
+            object.__setattr__(self, name, number)
 
     def to_value(self) -> dict[str, Value]:
         """Return the plain form."""
@@ -70,6 +87,10 @@ class Implementation(Protocol):
     @property
     def space(self) -> ScheduleSpace:
         """The schedules to choose from."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names that it gives a meaning to beside the problem's sizes: the knobs, for one."""
 
     def source_digest(self) -> str:
         """Return the BLAKE3 of everything that is run, whatever file or line it stands in."""
@@ -104,13 +125,25 @@ class Kernel:
     implementations: Mapping[str, Implementation]
 
     def __post_init__(self) -> None:
-        """Refuse names that could not stand in a kernel text, and empty problems."""
-        for name in (self.id, *self.sizes):
-            if _is_name(name) is None:
-                raise MalformedError(f".{name}", "expected a lower-case name of 1 to 64 characters")
+        """Refuse what could not stand in a kernel text or come back from a store.
+
+        Raises:
+            MalformedError: A field is not what it should be; names it.
+        """
+        check_name(".id", self.id)
+        check_integer(".semantic_version", self.semantic_version, least=0)
         for name, size in self.sizes.items():
-            if type(size) is not int or size < 1:
-                raise MalformedError(f".sizes.{name}", f"expected a positive integer, got {size!r}")
+            check_name(".sizes", name)
+            check_integer(f".sizes.{name}", size, least=1)
+        tolerance: object = self.tolerance
+        if not isinstance(tolerance, Tolerance):
+            raise MalformedError(".tolerance", f"expected a Tolerance, got {tolerance!r}")
+        for device, implementation in self.implementations.items():
+            taken = sorted(self.sizes.keys() & implementation.names)
+            if taken:
+                raise MalformedError(
+                    f".implementations.{device}", f"{', '.join(taken)} is the name of a size, too"
+                )
 
     @property
     def text(self) -> str:

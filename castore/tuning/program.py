@@ -10,7 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from castore.errors import MalformedError
 from castore.format.value import Value
+from castore.tuning.checks import check_integer, check_name
 
 if TYPE_CHECKING:
     from castore.tuning.fields import Fields
@@ -35,6 +37,19 @@ class ArraySpec:
     name: str
     dtype: str
     shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse element types and extents that no device could bind.
+
+        Raises:
+            MalformedError: The name, the element type or an extent is not what it should be.
+        """
+        check_name(".arrays", self.name)
+        if self.dtype not in ITEM_BYTES:
+            known = ", ".join(ITEM_BYTES)
+            raise MalformedError(f".{self.name}.dtype", f"{self.dtype!r} is not one of {known}")
+        for extent in self.shape:
+            check_integer(f".{self.name}.shape", extent, least=1)
 
     @property
     def size_bytes(self) -> int:

@@ -1,17 +1,24 @@
 """Python functions as kernels, and the digest of what they say.
 
-The digest covers the function and all that it names in its own module, as tokens
-without comments, blank lines and positions. Other modules (numpy, for one) are
-the topology's business. The module's file is read, not imported, so that a lookup
-costs no import of numpy.
+The digest covers the whole module of a function, and every module of the author's own
+that it imports, wherever the import stands; as tokens, without comments, blank lines and
+positions. That is more than the function needs: a helper may be defined under an `if`, be
+put into a table, or be reached through `getattr`, and a stale result is worse than one
+measured anew. Kernels whose results should not hang on each other's source live in modules
+of their own. The modules of others (numpy, for one) are the topology's business.
+
+Files are read, not imported, so that a lookup costs no import of numpy.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
+import importlib.machinery
 import importlib.util
 import io
+import site
+import sysconfig
 import tokenize
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,10 +28,11 @@ from typing import TYPE_CHECKING, Any
 from blake3 import blake3
 
 from castore.errors import MalformedError
+from castore.tuning.errors import SourceUnavailableError
 from castore.tuning.program import PythonProgram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from castore.tuning.kernel import Kernel
     from castore.tuning.space import Schedule, ScheduleSpace
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
 _SILENT = frozenset({tokenize.COMMENT, tokenize.NL, tokenize.ENCODING})
 # Their text is white space; that they are there is what counts.
 _SHAPE_ONLY = frozenset({tokenize.INDENT, tokenize.DEDENT, tokenize.NEWLINE, tokenize.ENDMARKER})
+_BINARY = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +55,26 @@ class PythonImplementation:
     function: str
     space: ScheduleSpace
 
+    def __post_init__(self) -> None:
+        """Refuse what a worker process could not import.
+
+        Raises:
+            MalformedError: `function` is not `module:name` as text.
+        """
+        check_reference(self.function)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The knobs."""
+        return self.space.names
+
     def source_digest(self) -> str:
-        """Return the BLAKE3 of the function's tokens and those of all that it uses at home."""
-        module, name = _split(self.function)
-        spec = importlib.util.find_spec(module)
-        if spec is None or spec.origin is None:
-            raise MalformedError(self.function, "the module's source cannot be found")
-        return _digest(Path(spec.origin).read_text("utf-8"), name)
+        """Return the BLAKE3 of the function's module and of all its author's that it imports.
+
+        Raises:
+            SourceUnavailableError: There is no source to read, or no such function in it.
+        """
+        return source_digest(self.function)
 
     def program(self, kernel: Kernel, schedule: Schedule) -> PythonProgram:
         """Return the function with the kernel's sizes and the schedule."""
@@ -67,7 +89,7 @@ def resolved(reference: str) -> Callable[..., Any]:
         MalformedError: The reference does not name a function.
         ImportError: The module cannot be imported.
     """
-    module, name = _split(reference)
+    module, name = check_reference(reference)
     function = getattr(importlib.import_module(module), name, None)
     if not callable(function):
         raise MalformedError(reference, "there is no such function")
@@ -75,7 +97,14 @@ def resolved(reference: str) -> Callable[..., Any]:
 
 
 def deferred(reference: str) -> Callable[..., Any]:
-    """Return a function that imports `module:name` when it is called, and calls it."""
+    """Return a function that imports `module:name` when it is called, and calls it.
+
+    For `make_inputs` and `oracle` of kernels that are looked up where numpy is not wanted.
+
+    Raises:
+        MalformedError: `reference` is not `module:name` as text.
+    """
+    check_reference(reference)
 
     def call(*args: Any) -> Any:  # noqa: ANN401 - stands for any function
         return resolved(reference)(*args)
@@ -83,55 +112,166 @@ def deferred(reference: str) -> Callable[..., Any]:
     return call
 
 
-def _split(reference: str) -> tuple[str, str]:
+def check_reference(reference: object) -> tuple[str, str]:
+    """Return the module and the name in `module:name`.
+
+    Raises:
+        MalformedError: It is something else, or names what a worker process cannot import.
+    """
+    wanted = "expected the text module:name, which a worker process can import"
+    if type(reference) is not str:
+        raise MalformedError(".function", f"{wanted}, got {reference!r}")
     module, _, name = reference.partition(":")
-    if not module or not name:
-        raise MalformedError(reference, "expected module:name")
+    if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise MalformedError(reference, f"{wanted}; name is a function at its top level")
+    if module == "__main__":
+        reason = "a worker process cannot import the running script; move the function to a module"
+        raise MalformedError(reference, reason)
     return module, name
 
 
-@lru_cache(maxsize=64)
-def _digest(source: str, name: str) -> str:
-    definitions = _definitions(source)
-    if name not in definitions:
-        raise MalformedError(name, "is not defined at the top level of its module")
-    wanted, texts = [name], dict[str, str]()
-    while wanted:
-        current = wanted.pop()
-        if current in texts or current not in definitions:
-            continue
-        nodes = definitions[current]
-        texts[current] = "\x1d".join(_tokens(_segment(source, node)) for node in nodes)
-        parts = (part for node in nodes for part in ast.walk(node))
-        wanted += [part.id for part in parts if isinstance(part, ast.Name)]
-    tokens = "\x1e".join(texts[current] for current in sorted(texts))
-    return blake3(f"{name}\x1e{tokens}".encode()).hexdigest()
+def source_digest(reference: str) -> str:
+    """Return the BLAKE3 of a function's module and of all its author's that it imports.
+
+    Raises:
+        SourceUnavailableError: There is no source to read, or no such function in it.
+    """
+    module, name = check_reference(reference)
+    try:
+        closure = _Family.of(module).closure(module)
+    except (OSError, ImportError, ValueError, SyntaxError) as error:
+        raise SourceUnavailableError(reference, f"its source cannot be read: {error}") from None
+    own = closure.pop(module)
+    if not own.bound & {name, "*"}:
+        raise SourceUnavailableError(reference, f"{name} is not defined in its module")
+    others = [f"{each}\x1e{parsed.digest}" for each, parsed in sorted(closure.items())]
+    return blake3("\x1d".join([name, own.digest, *others]).encode()).hexdigest()
 
 
-def _definitions(source: str) -> dict[str, list[ast.stmt]]:
-    """Return the statements at the top level that give each name its meaning."""
-    found: dict[str, list[ast.stmt]] = {}
-    for statement in ast.parse(source).body:
-        for name in _bound(statement):
-            found.setdefault(name, []).append(statement)
-    return found
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """The modules that count as a function's author's own.
+
+    Attributes:
+        root: The folder that the function's package, or its module, lies in.
+        top: The first part of the module's name.
+        is_shared: Whether others' packages lie there too; only `top` is the author's then.
+    """
+
+    root: Path
+    top: str
+    is_shared: bool
+
+    @classmethod
+    def of(cls, module: str) -> _Family:
+        spec = importlib.util.find_spec(module)
+        if spec is None or not spec.has_location or spec.origin is None:
+            raise ImportError(f"module {module} has no file")
+        place = Path(spec.origin)
+        depth = module.count(".") + (spec.submodule_search_locations is not None)
+        root = place.parents[depth]
+        return cls(root, module.partition(".")[0], str(root.resolve()) in _installation_folders())
+
+    def closure(self, module: str) -> dict[str, _Parsed]:
+        """Return what a module says, and all of the family that it imports, by name."""
+        path = self._path(module)
+        if path is None or path.suffix != ".py":
+            raise ImportError(f"module {module} has no source file below {self.root}")
+        found = {module: _parsed(path.read_bytes())}
+        wanted = [*found[module].absolute_imports(module, path)]
+        while wanted:
+            current = wanted.pop()
+            path = None if current in found else self._path(current)
+            if path is not None:
+                found[current] = _parsed_leniently(path.read_bytes())
+                wanted += found[current].absolute_imports(current, path)
+        return found
+
+    def _path(self, module: str) -> Path | None:
+        if self.is_shared and module.partition(".")[0] != self.top:
+            return None
+        place = self.root.joinpath(*module.split("."))
+        files = [place / "__init__.py", place.with_name(place.name + ".py")]
+        files += [place.with_name(place.name + suffix) for suffix in _BINARY]
+        return next((file for file in files if file.is_file()), None)
 
 
-def _bound(statement: ast.stmt) -> set[str]:
-    match statement:
-        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-            return {name}
-        case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-            return {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
-    stored = (part for part in ast.walk(statement) if isinstance(part, ast.Name))
-    return {part.id for part in stored if isinstance(part.ctx, ast.Store)}
+@lru_cache(maxsize=1)
+def _installation_folders() -> frozenset[str]:
+    folders = {*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()}
+    return frozenset(str(Path(folder).resolve()) for folder in folders)
 
 
-def _segment(source: str, node: ast.stmt) -> str:
-    # Decorators stand before what Python calls the start of a function.
-    decorators = getattr(node, "decorator_list", [])
-    segments = [ast.get_source_segment(source, part) or "" for part in (*decorators, node)]
-    return "\n".join(segments)
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """What a module's text says.
+
+    Attributes:
+        digest: BLAKE3 of its tokens.
+        bound: Names that it gives a meaning to anywhere; `*` where it takes all of a module's.
+        imports: Modules that it may import, as (dots before the name, name).
+    """
+
+    digest: str
+    bound: frozenset[str] = frozenset()
+    imports: tuple[tuple[int, str], ...] = ()
+
+    def absolute_imports(self, module: str, path: Path) -> Iterator[str]:
+        """Yield the whole names of `imports`, as seen from this module."""
+        package = module if path.stem == "__init__" else module.rpartition(".")[0]
+        parts = package.split(".") if package else []
+        for level, name in self.imports:
+            kept = parts[: len(parts) - level + 1] if level else []
+            yield ".".join([*kept, *filter(None, [name])])
+
+
+def _parsed_leniently(content: bytes) -> _Parsed:
+    try:
+        return _parsed(content)
+    except (SyntaxError, ValueError):
+        return _Parsed(blake3(content).hexdigest())  # a compiled module, or one for other Pythons
+
+
+@lru_cache(maxsize=256)
+def _parsed(content: bytes) -> _Parsed:
+    source = importlib.util.decode_source(content)
+    bound: set[str] = set()
+    imports: set[tuple[int, str]] = set()
+    for node in _running(ast.parse(source)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                bound.add(name)
+            case ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                bound.add(name)
+            case ast.Import(names=aliases):
+                bound |= {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
+                imports |= {(0, name) for alias in aliases for name in _prefixes(alias.name)}
+            case ast.ImportFrom(module=module, names=aliases, level=level):
+                bound |= {alias.asname or alias.name for alias in aliases}
+                imports.add((level, module or ""))
+                inner = f"{module}." if module else ""
+                imports |= {(level, inner + alias.name) for alias in aliases}
+    digest = blake3(_tokens(source).encode()).hexdigest()
+    return _Parsed(digest, frozenset(bound), tuple(sorted(imports)))
+
+
+def _running(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield all nodes but those that only a type checker sees."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
+                waiting += node.orelse
+            case _:
+                waiting += ast.iter_child_nodes(node)
+
+
+def _prefixes(module: str) -> Iterator[str]:
+    # `import a.b` makes what `a` itself defines reachable, too.
+    parts = module.split(".")
+    return (".".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
 def _tokens(source: str) -> str:

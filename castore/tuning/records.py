@@ -170,8 +170,8 @@ class ComparisonReport:
         value: dict[str, Value] = {
             "compared": self.compared,
             "mismatch_count": self.mismatch_count,
-            "absolute_error_max": self.absolute_error_max,
-            "relative_error_max": self.relative_error_max,
+            "absolute_error_max": float(self.absolute_error_max),
+            "relative_error_max": float(self.relative_error_max),
         }
         if self.first_mismatch is not None:
             value["first_mismatch"] = self.first_mismatch
@@ -273,7 +273,7 @@ class Effort:
             "samples": self.samples,
             "finalists": self.finalists,
             "finalist_samples": self.finalist_samples,
-            "time_limit_s": self.time_limit_s,
+            "time_limit_s": float(self.time_limit_s),
         }
 
     @classmethod

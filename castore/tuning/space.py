@@ -19,6 +19,7 @@ from blake3 import blake3
 from castore.errors import MalformedError
 from castore.format.canonical import encode
 from castore.format.value import Value
+from castore.tuning.checks import check_integer
 from castore.tuning.expression import evaluate
 
 if TYPE_CHECKING:
@@ -70,6 +71,31 @@ class ScheduleSpace:
     knobs: tuple[Knob, ...]
     default: Mapping[str, int]
     constraints: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a default that does not fit the knobs.
+
+        Raises:
+            MalformedError: A knob is there twice, or the default lacks one or has another.
+        """
+        names = [knob.name for knob in self.knobs]
+        if len(set(names)) < len(names):
+            raise MalformedError(".knobs", f"a name is there twice: {', '.join(names)}")
+        if self.default.keys() != set(names):
+            raise MalformedError(
+                ".default",
+                f"expected a value for each of {sorted(names)}, got {dict(self.default)}",
+            )
+        for name, value in self.default.items():
+            check_integer(f".default.{name}", value, least=0)
+        constraints: object = self.constraints
+        if isinstance(constraints, str):
+            raise MalformedError(".constraints", "expected a tuple of expressions, got one string")
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the knobs."""
+        return frozenset(knob.name for knob in self.knobs)
 
     def schedules(self, sizes: Mapping[str, int]) -> Iterator[Schedule]:
         """Yield every schedule that keeps the constraints, in a fixed order."""

@@ -18,6 +18,7 @@ from blake3 import blake3
 from castore.errors import MalformedError
 from castore.format.canonical import encode
 from castore.format.value import Value
+from castore.tuning.checks import check_name
 from castore.tuning.expression import evaluate
 from castore.tuning.program import GUARD_BYTES, ArraySpec, Binding, WgslProgram
 
@@ -58,6 +59,26 @@ class WgslImplementation:
     uniforms: tuple[str, ...] = ()
     entry_point: str = "main"
 
+    def __post_init__(self) -> None:
+        """Refuse names with two meanings, and launch sizes that are no three expressions.
+
+        Raises:
+            MalformedError: A derived name is a knob's too, or a dimension is missing.
+        """
+        for name in self.derived:
+            check_name(".derived", name)
+            if name in self.space.names:
+                raise MalformedError(f".derived.{name}", "there is a knob of that name")
+        for field_name, texts in (("workgroup", self.workgroup), ("dispatch", self.dispatch)):
+            if type(texts) is not tuple or [type(text) for text in texts] != [str] * 3:
+                reason = "expected a tuple of three expressions as text"
+                raise MalformedError(f".{field_name}", f'{reason}, ("64", "1", "1") for one')
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The knobs and the derived names."""
+        return self.space.names | self.derived.keys()
+
     def source_digest(self) -> str:
         """Return the BLAKE3 of the template and of every expression that goes with it."""
         derived: dict[str, Value] = dict(self.derived)
@@ -81,6 +102,9 @@ class WgslImplementation:
         """
         names = {**kernel.sizes, **schedule}
         names |= {name: evaluate(text, names) for name, text in sorted(self.derived.items())}
+        unknown = [name for name in self.overrides if name not in names]
+        if unknown:
+            raise MalformedError(".overrides", f"{', '.join(unknown)}: {_known(names)}")
         workgroup = [evaluate(text, names) for text in self.workgroup]
         dispatch = [evaluate(text, names) for text in self.dispatch]
         return WgslProgram(
@@ -114,5 +138,15 @@ def _normalised(template: str) -> str:
 def _filled(template: str, names: Mapping[str, int]) -> str:
     try:
         return string.Template(_normalised(template)).substitute(names)
-    except (KeyError, ValueError) as error:
+    except KeyError as error:
+        unknown = f"${{{error.args[0]}}}"
+        raise MalformedError(
+            ".template", f"cannot be filled in: {unknown} is not known; {_known(names)}"
+        ) from None
+    except ValueError as error:
+        # A dollar sign that begins no name; WGSL itself has none.
         raise MalformedError(".template", f"cannot be filled in: {error}") from None
+
+
+def _known(names: Mapping[str, int]) -> str:
+    return f"sizes, knobs and derived names are {', '.join(sorted(names))}"

@@ -27,6 +27,7 @@ from castore.tuning import (
 NS = st.integers(0, 10**15)
 COUNT = st.integers(0, 10**6)
 FLOATS = st.floats(0, allow_nan=False)
+FINITE = st.floats(0, allow_nan=False, allow_infinity=False)
 TEXT = st.text(max_size=20)
 SCHEDULES = st.dictionaries(st.from_regex("[a-z]{1,6}", fullmatch=True), COUNT, max_size=4).map(
     lambda schedule: dict(sorted(schedule.items()))
@@ -53,7 +54,7 @@ APPLICABILITIES = st.builds(
     semantic_version=COUNT,
     source=TEXT,
     problem=st.dictionaries(TEXT, COUNT, max_size=2),
-    tolerance=st.builds(Tolerance, FLOATS, FLOATS),
+    tolerance=st.builds(Tolerance, FINITE, FINITE),
     schedule_space=TEXT,
     measuring_policy=st.builds(MeasuringPolicy, COUNT, st.integers(1, 9), COUNT, COUNT, TEXT),
 )

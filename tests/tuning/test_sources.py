@@ -2,13 +2,22 @@
 
 import dataclasses
 import itertools
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from castore.errors import MalformedError
-from castore.tuning import PythonImplementation, ScheduleSpace, WgslImplementation, kernels
+from castore.tuning import (
+    PythonImplementation,
+    ScheduleSpace,
+    WgslImplementation,
+    kernels,
+)
+from castore.tuning.errors import SourceUnavailableError
+from castore.tuning.python_source import deferred
 
 SPACE = ScheduleSpace((), {})
 SOURCE = """
@@ -58,11 +67,10 @@ def digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], s
     [
         "\n\n# moved down\n" + SOURCE,
         SOURCE.replace("    return x * SCALE", "    # scaled\n\n    return x * SCALE  # done"),
-        SOURCE.replace("    return x - 1", "    return x - 2"),
         SOURCE.replace("x * SCALE", "x  *  SCALE"),
         SOURCE.replace("        output", "                output"),
     ],
-    ids=["line", "comments", "unrelated", "spaces", "indentation"],
+    ids=["line", "comments", "spaces", "indentation"],
 )
 def test_the_same_tokens_elsewhere_are_the_same_source(
     digest: Callable[[str], str], same: str
@@ -82,21 +90,148 @@ def test_the_same_tokens_elsewhere_are_the_same_source(
         ("SCALE = 2", "SCALE = 2\nif HIGH:\n    SCALE = 4"),
         ('["x"]', '["y"]'),
         ("        output[at]", "        pass\n    output[at]"),
+        # What another function does may reach this one: through a table, say.
+        ("    return x - 1", "    return x - 2"),
     ],
 )
-def test_one_token_of_the_function_or_of_what_it_uses_makes_another_source(
+def test_one_token_of_the_module_makes_another_source(
     digest: Callable[[str], str], old: str, new: str
 ) -> None:
     assert digest(SOURCE.replace(old, new)) != digest(SOURCE)
 
 
-def test_a_function_that_is_not_there_is_refused(digest: Callable[[str], str]) -> None:
-    with pytest.raises(MalformedError, match="not defined"):
-        digest("x = 1\n")
-    with pytest.raises(MalformedError, match="cannot be found"):
-        PythonImplementation("no_such_module_anywhere:f", SPACE).source_digest()
-    with pytest.raises(MalformedError, match="module:name"):
-        PythonImplementation("nonsense", SPACE).source_digest()
+KERNEL = "def kernel(inputs, output, sizes, schedule):\n    {}\n"
+REACHED = {
+    "import": ("import other\n", "other.helper()"),
+    "import as": ("import other as o\n", "o.helper()"),
+    "from": ("from other import helper\n", "helper()"),
+    "star": ("from other import *\n", "helper()"),
+    "try": ("try:\n    import other\nexcept ImportError:\n    other = None\n", "other.helper()"),
+    "if": ("if True:\n    from other import helper\nelse:\n    helper = None\n", "helper()"),
+    "inside": ("", "from other import helper; helper()"),
+    "class": ("class Box:\n    import other\n", "Box.other.helper()"),
+    "through a third": ("import third\n", "third.other.helper()"),
+}
+
+
+@pytest.mark.parametrize("how", REACHED)
+def test_a_changed_helper_in_another_module_makes_another_source(
+    tmp_path: Path, digest: Callable[[str], str], how: str
+) -> None:
+    imports, body = REACHED[how]
+    (tmp_path / "third.py").write_text("import other\n")
+    (tmp_path / "other.py").write_text("def helper():\n    return 1\n")
+    before = digest(imports + KERNEL.format(body))
+    (tmp_path / "other.py").write_text("def helper():\n    return 2\n")
+    assert digest(imports + KERNEL.format(body)) != before
+
+
+IN_A_PACKAGE = {
+    "relative": ("from .inner import helper\n", "helper()"),
+    "relative module": ("from . import inner\n", "inner.helper()"),
+    "upwards": ("from ..pack.inner import helper\n", "helper()"),
+    "absolute": ("import top.pack.inner\n", "top.pack.inner.helper()"),
+    "what the package defines": ("import top.pack.inner\n", "top.of_the_package()"),
+}
+
+
+@pytest.mark.parametrize("how", IN_A_PACKAGE)
+def test_a_changed_helper_in_the_same_package_makes_another_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    imports, body = IN_A_PACKAGE[how]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    top = f"top_{next(_numbers)}"
+    pack = tmp_path / top / "pack"
+    pack.mkdir(parents=True)
+    (pack / "__init__.py").write_text("")
+    source = (imports + KERNEL.format(body)).replace("top", top)
+    (pack / "kernels.py").write_text(source)
+    seen = set()
+    for version in "12":
+        for file in (tmp_path / top / "__init__.py", pack / "inner.py"):
+            file.write_text(f"def of_the_package():\n    return {version}\n")
+        seen.add(PythonImplementation(f"{top}.pack.kernels:kernel", SPACE).source_digest())
+    assert len(seen) == 2
+
+
+def test_what_only_a_type_checker_imports_is_no_source(
+    tmp_path: Path, digest: Callable[[str], str]
+) -> None:
+    source = "if TYPE_CHECKING:\n    import other\n" + KERNEL.format("pass")
+    (tmp_path / "other.py").write_text("x = 1\n")
+    before = digest(source)
+    (tmp_path / "other.py").write_text("x = 2\n")
+    assert digest(source) == before
+
+
+def test_packages_of_others_are_no_source(
+    tmp_path: Path, digest: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = frozenset({str(tmp_path.resolve())})
+    monkeypatch.setattr("castore.tuning.python_source._installation_folders", lambda: shared)
+    (tmp_path / "other.py").write_text("x = 1\n")
+    before = digest("import other\n" + KERNEL.format("pass"))
+    (tmp_path / "other.py").write_text("x = 2\n")
+    assert digest("import other\n" + KERNEL.format("pass")) == before
+
+
+def test_a_helper_that_cannot_be_parsed_counts_by_its_bytes(
+    tmp_path: Path, digest: Callable[[str], str]
+) -> None:
+    source = "try:\n    import other\nexcept SyntaxError:\n    pass\n" + KERNEL.format("pass")
+    (tmp_path / "other.py").write_bytes(b"print 'python 2'\n")
+    before = digest(source)
+    (tmp_path / "other.py").write_bytes(b"print 'python 3'\n\xff\0")
+    assert digest(source) != before
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("x = 1\n", "not defined"),
+        ("def kernel(:\n", "cannot be read"),
+        ("def kernel(): pass\n\0", "cannot be read"),
+        ("# coding: no-such-coding\ndef kernel(): pass\n", "cannot be read"),
+    ],
+)
+def test_a_source_that_cannot_be_used_is_refused_with_the_reason(
+    digest: Callable[[str], str], source: str, reason: str
+) -> None:
+    with pytest.raises(SourceUnavailableError, match=reason):
+        digest(source)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "no_such_module_anywhere:f",
+        "no_such_package_anywhere.inner:f",
+        "sys:exit",  # built in
+        "zipimport:f",  # frozen
+        "math.inner:f",  # no package
+        "typed_in:f",  # made by exec
+    ],
+)
+def test_a_module_without_a_source_file_is_refused_with_the_reason(
+    reference: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "typed_in", types.ModuleType("typed_in"))
+    with pytest.raises(SourceUnavailableError, match="cannot be read"):
+        PythonImplementation(reference, SPACE).source_digest()
+
+
+@pytest.mark.parametrize("reference", ["nonsense", ":f", "a:", "a:b.c", "a:b:c", "a b:c", len, 3])
+def test_a_function_is_given_as_text_that_a_worker_can_import(reference: object) -> None:
+    with pytest.raises(MalformedError, match="expected the text module:name"):
+        PythonImplementation(reference, SPACE)  # type: ignore[arg-type]  # that is the point
+
+
+def test_a_function_of_the_running_script_is_refused() -> None:
+    with pytest.raises(MalformedError, match="move the function to a module"):
+        PythonImplementation("__main__:f", SPACE)
+    with pytest.raises(MalformedError, match="move the function to a module"):
+        deferred("__main__:f")
 
 
 def wgsl() -> WgslImplementation:
@@ -130,7 +265,7 @@ def test_every_part_of_a_wgsl_implementation_is_in_its_source(change: dict[str, 
 def test_a_template_that_names_something_unknown_is_refused() -> None:
     kernel = kernels.affine_f32
     broken = dataclasses.replace(wgsl(), template="${nothing}")
-    with pytest.raises(MalformedError, match="cannot be filled in"):
+    with pytest.raises(MalformedError, match=r"\$\{nothing\} is not known; .* are contiguous, it"):
         broken.program(kernel, broken.space.default_schedule(kernel.sizes))
 
 
