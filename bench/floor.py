@@ -84,6 +84,10 @@ class Floor:
         oid = _read(f"{self.root}/{ref_path}")[7:71].decode()
         return msgpack.unpackb(self._decompress(_read(f"{self.root}/objects/{oid[:2]}/{oid[2:]}")))
 
+    def load(self, oid: str) -> object:
+        """Read, decompress and decode one object: one open, nothing hashed."""
+        return msgpack.unpackb(self._decompress(_read(f"{self.root}/objects/{oid[:2]}/{oid[2:]}")))
+
     def _stage(self, value: Value, *, durable: bool) -> tuple[str, str]:
         content: bytes = msgpack.packb(value, default=_extension)
         oid = blake3(content).hexdigest()

@@ -18,10 +18,10 @@ stands under `silicon` so that no two different strings are ever the same silico
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from functools import lru_cache
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from castore import __version__
@@ -41,8 +41,6 @@ SCHEMA = 1
 Encoding: TypeAlias = Literal["tagged", "json"]
 Origin: TypeAlias = Literal["tuned", "heuristic", "override", "imported", "unstated"]
 """How a configuration came about: measured, the library's default, the user's word."""
-
-_json = json.JSONEncoder(separators=(",", ":")).encode
 
 ORIGINS = frozenset({"tuned", "heuristic", "override", "imported", "unstated"})
 
@@ -102,7 +100,8 @@ def kernel_text(opname: str, op_id: str, call_key: str) -> str:
     """
     for where, part in (("opname", opname), ("op_id", op_id), ("call_key", call_key)):
         _check_text(where, part)
-    return _json([opname, op_id, call_key])
+    # What `json.dumps` writes, without making an encoder for each key.
+    return f"[{_quoted(opname)},{_quoted(op_id)},{_quoted(call_key)}]"
 
 
 def ref_name(device: str, opname: str, op_id: str, call_key: str) -> RefName:

@@ -102,6 +102,8 @@ def untag(plain: Value, hint: Hint = None) -> object:
 
 def untag_fields(plain: dict[str, Value], kind: type) -> dict[str, object]:
     """Return the fields of a record of class `kind`, not yet made into one."""
+    if _ATOMS.issuperset(map(type, plain.values())):
+        return cast("dict[str, object]", plain)
     field_hints = hints.of_fields(kind)
     return {
         name: each if type(each) in _ATOMS else untag(each, field_hints.get(name))
