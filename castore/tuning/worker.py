@@ -188,12 +188,12 @@ class _Worker:
         }
 
     def _read(self, kind: str, specs: Sequence[ArraySpec]) -> Inputs:
-        return {
-            spec.name: np.fromfile(self._folder / f"{kind}-{spec.name}", spec.dtype).reshape(
-                spec.shape
-            )
-            for spec in specs
-        }
+        arrays = {}
+        for spec in specs:
+            path = self._folder / f"{kind}-{spec.name}"
+            arrays[spec.name] = np.fromfile(path, spec.dtype).reshape(spec.shape)
+            path.unlink()  # They may be large, and temporary folders are often in memory.
+        return arrays
 
 
 def main() -> int:
