@@ -9,9 +9,9 @@ their fields where no class is known.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from castore.compat.hints import is_record
+from castore.compat.hints import is_model, is_record
 from castore.errors import MalformedError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def difference(
             does.
     """
     kind = type(want)
-    if is_record(kind):
+    if is_record(kind) or is_model(kind):
         return _in_record(want, got, where, is_typed=is_typed)
     if kind is not type(got) and kind.__module__ != "numpy":
         return _refused(want, got, where)
@@ -67,7 +67,10 @@ def _in_dicts(want: dict[object, object], got: dict[object, object], where: str)
 
 
 def _in_record(want: object, got: object, where: str, *, is_typed: bool) -> MalformedError | None:
-    names = [field.name for field in dataclasses.fields(cast("Record", want))]
+    if is_model(type(want)):
+        names = list(cast("Any", want).model_dump())
+    else:
+        names = [field.name for field in dataclasses.fields(cast("Record", want))]
     if type(got) is type(want):
         found = {name: getattr(got, name, _UNSET) for name in names}
     elif is_typed or type(got) is not dict:

@@ -37,7 +37,7 @@ def dump(
     Raises:
         MalformedError: Something in it would not come back, or not with its type; names the field.
     """
-    is_model = dumper is None and _is_model(cfg)
+    is_model = dumper is None and hints.is_model(type(cfg))
     if dumper is not None:
         source = dumper(cfg)
     elif is_model:
@@ -71,19 +71,11 @@ def _refusal(
             return MalformedError(".", "the fields of a configuration have text for names")
         return difference(source, got, is_typed=False)
     made = recipe(plain, "tagged", None, cfg_type)()
-    if is_model and type(made) is type(cfg):
-        made = cast("Any", made).model_dump()
-    elif is_model:
+    if is_model:
         source = cfg
     elif type(source) is dict:
         made = fields_given(plain, cfg_type)
     return difference(source, made, is_typed=True)
-
-
-def _is_model(cfg: object) -> bool:
-    """Tell whether this is a Pydantic model, or works like one."""
-    kind = type(cfg)
-    return not hints.is_record(kind) and not isinstance(cfg, type) and hasattr(kind, "model_dump")
 
 
 def _misfit(source: object, kind: object) -> str:

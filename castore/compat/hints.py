@@ -35,6 +35,11 @@ def is_record(kind: object) -> bool:
     return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
+def is_model(kind: type) -> bool:
+    """Tell whether this is a class of Pydantic's, or works like one."""
+    return not is_record(kind) and hasattr(kind, "model_dump")
+
+
 def is_enum(kind: object) -> bool:
     """Tell whether this is an enum class."""
     return isinstance(kind, type) and issubclass(kind, Enum)

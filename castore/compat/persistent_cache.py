@@ -65,7 +65,8 @@ class PersistentCache(Generic[Cfg]):
         cfg_type: The configurations' class. With a dataclass, nested dataclasses, named
             tuples and enums come back typed as its annotations say. Any other callable gets
             the fields by keyword. Without one a configuration with fields comes back as an
-            `argparse.Namespace`, and dataclasses nested in it as dicts.
+            `argparse.Namespace`, and dataclasses nested in it as dicts; enums and named tuples
+            are refused then, as they would come back as something else.
 
     Attributes:
         path: The JSON file, where `path` named one; else the store's folder.
@@ -129,11 +130,12 @@ class PersistentCache(Generic[Cfg]):
             op_id: The operation with its version.
             call_key: What tells this call from others.
             cfg: The configuration: a dataclass, a Pydantic model, a Namespace or plain data.
+                Numpy's numbers come back as the Python numbers that they hold.
             origin: `tuned`, `heuristic`, `override` or `unstated`, for the manifest. Without it,
                 what `on_event` heard of this call, else `unstated`.
 
         Raises:
-            MalformedError: Something could not come back equal, or a part of the key cannot be
+            MalformedError: Something would not come back equal and with its type, or a part of the key cannot be
                 stored; nothing was stored.
         """
         name = config_manifest.ref_name(device, self._opname, op_id, call_key)

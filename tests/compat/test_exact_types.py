@@ -515,23 +515,33 @@ def test_a_class_that_its_fields_do_not_make_again_is_refused(tmp_path: Path, in
 class Model:
     """Works like a Pydantic model: takes what its dump has, and turns it into its types."""
 
-    def __init__(self, level: Any, part: Any = None) -> None:
+    def __init__(self, level: Any, part: Any = None, inner: Any = None) -> None:
         self.level = Level(level)
         self.part = part
+        self.inner = Model(**inner) if type(inner) is dict else inner
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Model) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it can be changed
 
     def model_dump(self) -> dict[str, Any]:
-        return {"level": self.level, "part": self.part}
+        given = vars(self).items()
+        return {name: each.model_dump() if type(each) is Model else each for name, each in given}
 
 
 def test_a_model_that_makes_its_types_again_is_taken(tmp_path: Path) -> None:
     kept = cache(tmp_path / "store", cfg_type=Model)
-    kept.put(*CALL, Model(2, (1, 2)))
+    model = Model(2, (1, 2), Model(1, {3: 4.5}))
+    kept.put(*CALL, model)
     for _ in range(3):
-        assert shape(vars(kept.get(*CALL))) == shape(vars(Model(2, (1, 2))))
+        assert kept.get(*CALL) == model
+        assert shape(kept.get(*CALL).model_dump()) == shape(model.model_dump())
 
 
 @pytest.mark.parametrize(
-    ("model", "cfg_type"), [(Model(2, Level.LOW), Model), (Model(2), None), (Model(2), dict)]
+    ("model", "cfg_type"),
+    [(Model(2, Level.LOW), Model), (Model(2, Model(1)), Model), (Model(2), None), (Model(2), dict)],
 )
 def test_a_model_that_would_come_back_otherwise_is_refused(
     tmp_path: Path, model: Model, cfg_type: Any
