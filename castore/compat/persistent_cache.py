@@ -135,8 +135,8 @@ class PersistentCache(Generic[Cfg]):
                 what `on_event` heard of this call, else `unstated`.
 
         Raises:
-            MalformedError: Something would not come back equal and with its type, or a part of the key cannot be
-                stored; nothing was stored.
+            MalformedError: Something would not come back equal and with its type (`where` names the
+                field), or a part of the key cannot be stored; nothing was stored.
         """
         name = config_manifest.ref_name(device, self._opname, op_id, call_key)
         plain = dump(cfg, self.dumper, self.loader, self.cfg_type)
