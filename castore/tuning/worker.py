@@ -2,10 +2,10 @@
 
 It is started as `python -m castore.tuning.worker FOLDER` and answers messages on its
 standard input with messages on its standard output. Whatever a driver or a
-candidate prints goes to standard error. When its input ends, also in the middle of a
-candidate, it removes its folder and kills its process group, so that neither it nor
-anything that a candidate started outlives its tuner. A candidate that makes a session
-of its own leaves the group, and is out of reach.
+candidate prints goes to standard error. When its input or its parent ends, also in the
+middle of a candidate, it removes its folder and kills its process group, so that
+neither it nor anything that a candidate started outlives its tuner. A process that
+makes a session of its own leaves the group, and is out of reach.
 
 Messages, each a map with `op` and `time_limit_s`:
 
@@ -21,9 +21,11 @@ Whatever goes wrong is answered with {failure, stage}.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import queue
+import select
 import shutil
 import signal
 import sys
@@ -55,6 +57,7 @@ Inputs: TypeAlias = Mapping[str, NDArray[Any]]
 _PREPARED_MAX = 64
 _REASON_CHARACTERS_MAX = 2000
 _GRACE_S = 5.0
+_PARENT_S = 1.0
 
 
 class _StageError(Exception):
@@ -200,6 +203,7 @@ def main() -> int:
     """Answer messages until the input ends."""
     folder = Path(sys.argv[1])
     commands, replies = _taken_streams()
+    _volunteer()
     if hasattr(os, "register_at_fork"):
         # A process that a candidate forks must not look like a worker that is still there.
         os.register_at_fork(after_in_child=lambda: _close(commands, replies))
@@ -235,8 +239,9 @@ def _told(error: BaseException) -> str:
 
 
 def _read(stream: FileIO, messages: queue.SimpleQueue[dict[str, Value]], folder: Path) -> None:
+    parent = os.getppid()
     try:
-        while (message := receive(stream)) is not None:
+        while _awaited(stream, parent) and (message := receive(stream)) is not None:
             messages.put(message)
     finally:
         # The tuner is gone, and the main thread may be inside a driver for ever.
@@ -244,6 +249,23 @@ def _read(stream: FileIO, messages: queue.SimpleQueue[dict[str, Value]], folder:
         if sys.platform != "win32" and os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)
         os._exit(0)
+
+
+def _awaited(stream: FileIO, parent: int) -> bool:
+    """Wait for input; tell whether there is any."""
+    if sys.platform == "win32":
+        return True
+    # Another process that the tuner's program forked may hold the pipe when the tuner is dead.
+    while not select.select([stream], [], [], _PARENT_S)[0]:
+        if os.getppid() != parent:
+            return False
+    return True
+
+
+def _volunteer() -> None:
+    # Where memory runs out, Linux shall end the worker and not its tuner.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _taken_streams() -> tuple[FileIO, FileIO]:

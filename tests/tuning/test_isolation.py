@@ -80,8 +80,8 @@ class Line:
         self._open.append(connection)
         return connection.recv(100).decode()
 
-    def wait_for_the_end(self) -> None:
-        for connection in self._open:
+    def wait_for_the_end(self, of: int | None = None) -> None:
+        for connection in self._open[:of]:
             with contextlib.suppress(ConnectionResetError):
                 assert connection.recv(1) == b""
 
@@ -323,16 +323,25 @@ def test_of_what_a_candidate_prints_only_the_end_is_kept(
 
 
 SCRIPT = """
-    import os, sys
+    import os, signal, sys, time
     import numpy as np
     import castore
     from castore.tuning import (
         ArraySpec, Kernel, Knob, PythonImplementation, ScheduleSpace, Signature, Tolerance, tune
     )
 
+    sys.path.append({candidates!r})
+
+    def fork(*_):
+        import misbehaving
+        if os.fork() == 0:
+            misbehaving.tell(str(os.getpid()))
+            time.sleep(600)
+
+    signal.signal(signal.SIGUSR1, fork)
+
     def copy(inputs, output, sizes, schedule):
         if schedule["mode"]:
-            sys.path.insert(0, {candidates!r})
             import misbehaving
             misbehaving._INSTEAD[schedule["mode"]]()
         output[:] = inputs["x"]
@@ -422,6 +431,30 @@ def test_nothing_outlives_a_tuner_that_is_killed(
     if mode != modes.HOLDS_THE_GIL:
         # Processes of a group end in any order; the folder went before the first of them.
         assert list(temporary.iterdir()) == []
+
+
+def test_a_worker_ends_with_its_tuner_though_another_process_has_the_pipe(
+    tmp_path: Path, line: Line
+) -> None:
+    with script(tmp_path, 'if __name__ == "__main__":', modes.HANGS) as process:
+        assert line.accept() == "here"
+        process.send_signal(signal.SIGUSR1)
+        forked = int(line.accept())
+        try:
+            process.kill()
+            line.wait_for_the_end(of=1)
+        finally:
+            os.kill(forked, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux chooses by this number")
+def test_when_memory_runs_out_the_worker_is_the_first_to_go(double: DoubleKernel) -> None:
+    kernel = double(modes.RIGHT)
+    with workbench(kernel) as trials:
+        assert isinstance(measure(trials, kernel, modes.RIGHT), Observation)
+        worker, _ = trials._running()  # type: ignore[attr-defined]  # looks behind the protocol
+        score = Path(f"/proc/{worker._process.pid}/oom_score_adj").read_text()
+    assert int(score) == 1000
 
 
 def test_a_folder_of_a_tuner_that_is_long_dead_is_removed_and_one_in_use_is_not(
