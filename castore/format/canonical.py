@@ -13,7 +13,7 @@ integer key that came back as text, would be another value under the caller's fe
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgpack
 from blake3 import blake3
@@ -32,6 +32,9 @@ from castore.format.value import (
     Value,
     WeakLink,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 _NAN = float("nan")
@@ -97,12 +100,32 @@ def unpack(content: bytes) -> Value:
     Raises:
         MalformedError: The bytes are not one msgpack value of those types, or hold too much.
     """
+    return _unpack(content, _link)
+
+
+def unpack_with_links(content: bytes) -> tuple[Value, list[ObjectId], list[ObjectId]]:
+    """Return what `unpack` returns, and the ids of its strong and of its weak links.
+
+    They are noted where they are decoded: to walk the value takes longer than to decode it.
+    """
+    strong: list[ObjectId] = []
+    weak: list[ObjectId] = []
+
+    def note(code: int, digest: bytes) -> Link | WeakLink:
+        link = _link(code, digest)
+        (strong if code == LINK_TYPE else weak).append(link.oid)
+        return link
+
+    return _unpack(content, note), strong, weak
+
+
+def _unpack(content: bytes, ext_hook: Callable[[int, bytes], Link | WeakLink]) -> Value:
     if len(content) > VALUES_MAX:
         violation = first_violation(content, limits_only=True)
         if violation is not None:
             raise violation
     try:
-        value = msgpack.unpackb(content, ext_hook=_link)
+        value = msgpack.unpackb(content, ext_hook=ext_hook)
     except (ValueError, UnicodeDecodeError, MalformedError) as error:
         violation = first_violation(content)
         raise violation or MalformedError("byte 0", str(error), "CAN-1") from None

@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING
 from castore.errors import (
     CorruptObjectError,
     LockTimeoutError,
+    MalformedError,
     ObjectNotFoundError,
     ReadOnlyStoreError,
 )
 from castore.format import layout
+from castore.format.canonical import unpack_with_links
 from castore.maintenance.roots import refuse_without_refs, roots
 from castore.objects.loose import folder_of
-from castore.store.closure import split_links
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -222,7 +223,7 @@ def _mark(
             if oid in marked:
                 continue
             try:
-                strong, weak = split_links(store.get(oid))
+                strong, weak = _links(store, oid)
             except ObjectNotFoundError:
                 continue  # a foreign topology, a weak link, or a matter for fsck
             marked.add(oid)
@@ -291,10 +292,19 @@ def _parents_first(store: Store, candidates: dict[ObjectId, int]) -> list[Object
 
 def _children(store: Store, oid: ObjectId) -> list[ObjectId]:
     try:
-        strong, weak = split_links(store.get(oid))
+        strong, weak = _links(store, oid)
     except (ObjectNotFoundError, CorruptObjectError):
         return []
     return strong + weak
+
+
+def _links(store: Store, oid: ObjectId) -> tuple[list[ObjectId], list[ObjectId]]:
+    content = store.content(oid)
+    try:
+        _, strong, weak = unpack_with_links(content)
+    except MalformedError as error:
+        raise CorruptObjectError(oid, layout.object_path(oid), str(error)) from None
+    return strong, weak
 
 
 def _prune(store: Store, oid: ObjectId, cutoff_ns: int) -> int | None:

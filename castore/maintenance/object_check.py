@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from castore.errors import CorruptObjectError, MalformedError, NotRegularFileError
 from castore.format import layout
-from castore.format.canonical import decode, object_id, unpack
+from castore.format.canonical import decode, object_id, unpack_with_links
 from castore.format.frame import FRAME_BYTES_MAX
 from castore.format.value import ObjectId, Value
 from castore.fs.permissions import differing_rights
 from castore.maintenance.findings import Finding, Level
 from castore.objects.loose import read_frame
-from castore.store.closure import split_links
 
 if TYPE_CHECKING:
     from castore.fs.protocol import Entry, FileSystem
@@ -142,8 +141,7 @@ def _examine(
     if object_id(content) != oid:
         return [Finding("object-damaged", oid, f"{path}: its content has another id")]
     try:
-        value = unpack(content)
-        strong, _ = split_links(value)
+        value, strong, _ = unpack_with_links(content)
     except MalformedError as error:
         return [Finding("object-malformed", oid, f"{path}: {error}")]
     report.unresolved += [(oid, target) for target in strong if not _is_here(fs, target)]

@@ -408,14 +408,14 @@ class Store:
         batch = self._batch()
         (self.loose if batch is None else batch.objects).add(oid, content)
 
-    def _content(self, oid: ObjectId) -> bytes:
+    def content(self, oid: ObjectId) -> bytes:
+        """Return an object's content, checked against the id; raises as `get` does."""
         staged = None if (batch := self._batch()) is None else batch.objects.find(oid)
         return self._objects.content(oid) if staged is None else staged
 
     def _value(self, oid: ObjectId) -> Value:
-        content = self._content(oid)
         try:
-            return unpack(content)
+            return unpack(self.content(oid))
         except MalformedError as error:
             raise CorruptObjectError(oid, layout.object_path(oid), str(error)) from None
 
@@ -448,10 +448,10 @@ class Store:
 
     def _freshen(self, strong: Sequence[ObjectId], weak: Sequence[ObjectId]) -> None:
         if strong or weak:
-            freshen_reachable(strong, self._content, self._keep)
+            freshen_reachable(strong, self.content, self._keep)
         for oid in weak:
             with contextlib.suppress(ObjectNotFoundError, CorruptObjectError):
-                freshen_reachable([oid], self._content, self._keep)
+                freshen_reachable([oid], self.content, self._keep)
 
     def _is_good(self, oid: ObjectId) -> bool:
         batch = self._batch()

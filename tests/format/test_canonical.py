@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from castore.errors import MalformedError
-from castore.format.canonical import decode, encode, unpack
+from castore.format.canonical import decode, encode, unpack, unpack_with_links
 from castore.format.scan import first_violation
 from castore.format.value import CONTENT_BYTES_MAX, DEPTH_MAX, VALUES_MAX, Link, ObjectId, WeakLink
+from castore.store.closure import split_links
 
 OID = "ab" * 32
 
@@ -374,3 +375,19 @@ def test_a_refused_field_behind_a_shared_list_is_found_in_bounded_time() -> None
         shared = [shared, shared]
     with pytest.raises(MalformedError):
         encode({"z": shared, "a": (1,)})
+
+
+def test_links_are_noted_where_they_are_decoded_as_a_walk_finds_them() -> None:
+    one, other = ObjectId(OID), ObjectId("cd" * 32)
+    value: Any = {"a": [Link(one), {"b": WeakLink(other)}], "c": "c7 20 01", "d": [[Link(other)]]}
+    found, strong, weak = unpack_with_links(encode(value))
+    assert found == value
+    assert (strong, weak) == ([one, other], [other])
+    walked = split_links(found)
+    assert (sorted(walked[0]), walked[1]) == (strong, weak)
+
+
+def test_links_of_what_is_no_value_are_refused() -> None:
+    for content in (b"", b"\xc1", b"\xc7\x20\x03" + bytes(32)):
+        with pytest.raises(MalformedError):
+            unpack_with_links(content)
