@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from castore.errors import MalformedError
 from castore.format.canonical import encode, object_id
 from castore.format.value import ObjectId
+from castore.tuning.errors import SourceUnavailableError
 from castore.tuning.limits import limits_of, violation
 from castore.tuning.machine import topology as this_topology
 from castore.tuning.manifests import TuningManifest
 from castore.tuning.records import Applicability
-from castore.tuning.topology_manifest import differing_fields, silicon_id
+from castore.tuning.statistics import SYNTHETIC
+from castore.tuning.topology_manifest import (
+    differing_fields,
+    is_replayed,
+    is_topology,
+    runs_on_numpy,
+    silicon_id,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,18 +107,25 @@ def find(
     if accept not in ("exact", "other-driver"):
         raise MalformedError("accept", f"expected exact or other-driver, got {accept!r}")
     here = this_topology() if topology is None else topology
-    here_id = ObjectId(here) if isinstance(here, str) else object_id(encode(here))
-    answer = _at(store, kernel, here_id)
+    if isinstance(here, str):
+        here_id, described = ObjectId(here), None
+    else:
+        if not is_topology(here):
+            raise MalformedError("topology", "expected an id, or maps `silicon` and `software`")
+        here_id, described = object_id(encode(here)), here
+    answer = _at(store, kernel, here_id, described)
     if isinstance(answer, Found):
         return answer
-    return _elsewhere(store, kernel, _manifest(store, here), here_id, accept, answer)
+    described = described or _described(store, here_id)
+    return _elsewhere(store, kernel, described, here_id, accept, answer)
 
 
-def _at(store: Store, kernel: Kernel, topology: ObjectId) -> Found | Missing | None:
+def _at(
+    store: Store, kernel: Kernel, topology: ObjectId, described: dict[str, Value] | None
+) -> Found | Missing | None:
     """Return what is stored for one topology; None when nothing is."""
-    ref = store.get_ref("tuning", topology, kernel.text)
     value = store.lookup("tuning", topology, kernel.text)
-    if ref is None or value is None:
+    if value is None:
         return None
     try:
         manifest = TuningManifest.from_value(value)
@@ -118,19 +133,32 @@ def _at(store: Store, kernel: Kernel, topology: ObjectId) -> Found | Missing | N
         return Missing(
             f"what is stored for {kernel.text} is not a tuning manifest: {error}", ("manifest",)
         )
-    differing = _differing(kernel, manifest)
+    try:
+        differing = _differing(kernel, manifest, described)
+    except SourceUnavailableError as error:
+        reason = f"{kernel.text} cannot be compared with what was tuned: {error}"
+        return Missing(reason, ("source",))
     if differing:
         names = ", ".join(differing)
         return Missing(f"the stored result of {kernel.text} differs in {names}", differing)
     reason = f"{kernel.text} was tuned on this topology"
-    return Found(manifest, ref.object, topology, is_exact=True, reason=reason)
+    # Of what was read, and not of the ref, which may name another object by now.
+    found = object_id(encode(value))
+    return Found(manifest, found, topology, is_exact=True, reason=reason)
 
 
-def _differing(kernel: Kernel, manifest: TuningManifest) -> tuple[str, ...]:
+def _differing(
+    kernel: Kernel, manifest: TuningManifest, described: dict[str, Value] | None
+) -> tuple[str, ...]:
     stored = manifest.applicability
     implementation = kernel.implementations.get(stored.implementation)
     if implementation is None:
         return ("implementation",)
+    if described is not None:
+        if runs_on_numpy(described) != (stored.implementation == "numpy"):
+            return ("implementation",)
+        if is_replayed(described) != (manifest.winner.timing.source == SYNTHETIC):
+            return ("winner.timing.source",)
     differing = Applicability.of(kernel, stored.implementation).differs_in(stored)
     if not differing and not implementation.space.admits(manifest.winner.schedule, kernel.sizes):
         return ("winner",)
@@ -183,10 +211,12 @@ def _neighbours(
     store: Store, kernel: Kernel, here: dict[str, Value] | None, here_id: ObjectId
 ) -> Iterator[_Neighbour]:
     for ref in store.refs("topology"):
-        answer = None if ref.object == here_id else _at(store, kernel, ref.object)
+        if ref.object == here_id or store.get_ref("tuning", ref.object, kernel.text) is None:
+            continue
+        there = _described(store, ref.object)
+        answer = _at(store, kernel, ref.object, there)
         if answer is None:
             continue
-        there = _manifest(store, ref.object)
         differing: tuple[str, ...] = ("topology",)
         if here is not None and there is not None:
             differing = differing_fields(here, there)
@@ -199,6 +229,9 @@ def _borrowed(
     """Return a neighbour's result for here; why it cannot be used; None if it is no candidate."""
     found, there = neighbour.answer, neighbour.topology
     if not isinstance(found, Found) or there is None or silicon_id(here) != silicon_id(there):
+        return None
+    # An adapter that the CPU plays, and numpy, share their silicon and nothing else.
+    if runs_on_numpy(here) != runs_on_numpy(there) or is_replayed(here) != is_replayed(there):
         return None
     implementation = kernel.implementations[found.manifest.applicability.implementation]
     program = implementation.program(kernel, found.schedule)
@@ -225,8 +258,7 @@ def _told(fields: tuple[str, ...]) -> str:
     return f"{told} and {more} more" if more > 0 else told
 
 
-def _manifest(store: Store, topology: str | dict[str, Value]) -> dict[str, Value] | None:
-    if isinstance(topology, dict):
-        return topology
+def _described(store: Store, topology: ObjectId) -> dict[str, Value] | None:
+    """Return a topology's manifest; None if the store lacks it, or it is none that we know."""
     found = store.lookup("topology", topology, "topology")
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and is_topology(found) else None

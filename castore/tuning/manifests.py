@@ -37,7 +37,7 @@ class Provenance:
         time_ns: When, in nanoseconds since 1970.
         host: The machine's name.
         writer: What wrote it, such as `castore 0.1.0`.
-        origin: `tuned`, since nothing else is stored here; other tools may write others.
+        origin: `tuned`, or `replayed` where nothing was measured; other tools may write others.
     """
 
     time_ns: int
@@ -166,6 +166,7 @@ class CertificationManifest:
         applicability: The kernel's source, problem and tolerance, and how it was measured.
         schedule: The schedule that was run.
         level: `certified`: the oracle agreed at the first and the last dispatch of every group.
+            `replayed`: nothing was run, and the report is what was recorded.
         report: The worst of the comparisons.
         timing: The schedule's timing.
         seed: The seed of the inputs.

@@ -1,7 +1,8 @@
 """The replay device: answers from measurements that were taken before.
 
 Tests and comparisons of search rules need no hardware with it. It never runs
-anything, and every timing that it gives is marked synthetic.
+anything: every timing that it gives is marked synthetic, and its topology is marked
+`replayed`, so that what is stored from it is never found for the hardware itself.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from castore.tuning.manifests import TuningManifest
 from castore.tuning.records import ComparisonReport, Failure
 from castore.tuning.space import schedule_order
 from castore.tuning.statistics import SYNTHETIC
+from castore.tuning.topology_manifest import replayed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -63,11 +65,11 @@ class ReplayDevice:
         """Answer from a list.
 
         Args:
-            topology: The manifest to answer for.
+            topology: The manifest of what was measured.
             implementation: Which of a kernel's implementations was measured.
             answers: Schedules with what is known of each; all others fail.
         """
-        self._topology = topology
+        self._topology = replayed(topology)
         self._implementation = implementation
         self._answers = {schedule_order(schedule): answer for schedule, answer in answers}
         self.asked: list[Schedule] = []
@@ -103,7 +105,7 @@ class ReplayDevice:
         return self._implementation
 
     def topology(self) -> dict[str, Value]:
-        """Return the topology that the measurements are from."""
+        """Return the topology that the measurements are from, marked `replayed`."""
         return self._topology
 
     @contextmanager

@@ -4,12 +4,14 @@ A space that is larger than the budget is sampled. The first so many of a sorted
 list would favour one end of a knob (small workgroups, say), so the sample is
 balanced instead: each step takes the schedule whose knob values were taken least
 so far. It depends on nothing but the space, the budget and a seed text, and
-always holds the default schedule.
+always holds the default schedule. A space that is too large to be walked through
+is sampled twice: first by chance, into a pool.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -30,8 +32,11 @@ Schedule: TypeAlias = dict[str, int]
 
 _VALUE_MAX = 2**63 - 1
 
-_POOL_MAX = 4096
-"""Balancing looks at no more schedules than this, drawn evenly by hash from larger spaces."""
+POOL_MAX = 4096
+"""No more schedules than this are looked at, drawn evenly by hash from larger spaces."""
+
+_WALKED_MAX = 2**16
+"""No more combinations of values than this are tried against the constraints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,45 @@ class ScheduleSpace:
             if self._holds(schedule, sizes):
                 yield schedule
 
+    def pool(self, sizes: Mapping[str, int], *, seed_text: str) -> list[Schedule]:
+        """Return the schedules to choose from: at most `POOL_MAX`, the default among them.
+
+        Up to 65,536 combinations of knob values are all tried against the constraints. Of more,
+        that many are drawn, so that constraints which admit few of them leave a small pool.
+
+        Args:
+            sizes: The problem's sizes.
+            seed_text: Decides what is drawn; the same text, the same answer.
+
+        Raises:
+            MalformedError: The default is not in the space for these sizes.
+        """
+        default = self.default_schedule(sizes)
+        combinations = math.prod(len(knob.values) for knob in self.knobs)
+        is_small = combinations <= _WALKED_MAX
+        found = self.schedules(sizes) if is_small else self._drawn(sizes, seed_text)
+        others = sorted(
+            (schedule for schedule in found if schedule != default),
+            key=lambda schedule: _lot(schedule, seed_text),
+        )
+        return [default, *others[: POOL_MAX - 1]]
+
+    def _drawn(self, sizes: Mapping[str, int], seed_text: str) -> Iterator[Schedule]:
+        knobs = sorted((knob.name, sorted(knob.values)) for knob in self.knobs)
+        admitted: set[tuple[int, ...]] = set()
+        for draw in range(_WALKED_MAX):
+            lots = blake3(f"castore draw 1 {draw} {seed_text}".encode()).digest(8 * len(knobs))
+            values = tuple(
+                options[int.from_bytes(lots[8 * at : 8 * at + 8], "big") % len(options)]
+                for at, (_, options) in enumerate(knobs)
+            )
+            schedule = {name: value for (name, _), value in zip(knobs, values, strict=True)}
+            if values not in admitted and self._holds(schedule, sizes):
+                admitted.add(values)
+                yield schedule
+            if len(admitted) == POOL_MAX:
+                return
+
     def admits(self, schedule: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
         """Tell whether `schedule` is one of this space."""
         allowed = {knob.name: knob.values for knob in self.knobs}
@@ -163,7 +207,7 @@ def subset(
     )
     if len(schedules) <= budget:
         return first + sorted(pool, key=schedule_order)
-    return _balanced(first, pool[:_POOL_MAX], budget)
+    return _balanced(first, pool, budget)
 
 
 def _balanced(chosen: list[Schedule], pool: list[Schedule], budget: int) -> list[Schedule]:

@@ -18,16 +18,16 @@ from castore.tuning.manifests import (
     Provenance,
     TuningManifest,
 )
-from castore.tuning.records import Applicability, Failure
+from castore.tuning.statistics import SYNTHETIC
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from castore.format.value import ObjectId, Value
+    from castore.refs.transaction import PreviousValue
     from castore.store.store import Store
+    from castore.tuning.candidates import Skipped
     from castore.tuning.job import Job
     from castore.tuning.kernel import Kernel
-    from castore.tuning.records import CandidateResult, Effort
+    from castore.tuning.records import Applicability, CandidateResult, Effort, Failure
     from castore.tuning.search import Outcome
 
 _REASON_CHARACTERS_MAX = 160
@@ -41,7 +41,7 @@ class Run:
 
     Attributes:
         kernel: The kernel.
-        implementation: The kind of device.
+        applicability: What the result holds for, as it was before anything was measured.
         job: The inputs and the expected output.
         effort: How hard it searched.
         outcome: What it found.
@@ -49,30 +49,62 @@ class Run:
     """
 
     kernel: Kernel
-    implementation: str
+    applicability: Applicability
     job: Job
     effort: Effort
     outcome: Outcome
-    skipped: Sequence[Failure]
+    skipped: Skipped
+
+    @property
+    def was_replayed(self) -> bool:
+        """Whether nothing was run."""
+        return self.outcome.timing_source == SYNTHETIC
 
 
-def store_run(store: Store, topology: dict[str, Value], run: Run, *, reason: str) -> ObjectId:
+def store_run(
+    store: Store,
+    topology: dict[str, Value],
+    run: Run,
+    *,
+    expected: ObjectId | PreviousValue,
+    reason: str,
+) -> ObjectId:
     """Store evidence, certification and tuning manifest with their refs, and return the last's id.
 
     A result that was there is replaced; the refs' logs keep it. A reader sees the old result or
     the new one.
+
+    Args:
+        store: The store.
+        topology: The manifest of where it was measured.
+        run: What was measured.
+        expected: What the tuning ref must name until now.
+        reason: Why, for the log.
+
+    Raises:
+        RefConflictError: It names something else; no ref was changed.
     """
-    provenance = Provenance(time.time_ns(), platform.node(), f"castore {castore.__version__}")
-    applicability = Applicability.of(run.kernel, run.implementation)
+    origin = "replayed" if run.was_replayed else "tuned"
+    writer = f"castore {castore.__version__}"
+    provenance = Provenance(time.time_ns(), platform.node(), writer, origin)
     text = run.kernel.text
     with store.batch():
         evidence = store.put(_evidence(run).to_value())
-        certified = _certification(run, applicability, evidence, provenance).to_value()
-        tuned = within_limit(_tuning(run, applicability, evidence, provenance)).to_value()
+        certified = _certification(run, evidence, provenance).to_value()
+        tuned = within_limit(_tuning(run, evidence, provenance)).to_value()
+        stored = store.record(
+            "tuning",
+            topology,
+            text,
+            tuned,
+            on_conflict="replace",
+            expected=expected,
+            reason=reason,
+        )
         store.record(
             "certification", topology, text, certified, on_conflict="replace", reason=reason
         )
-        return store.record("tuning", topology, text, tuned, on_conflict="replace", reason=reason)
+    return stored
 
 
 def within_limit(manifest: TuningManifest) -> TuningManifest:
@@ -107,25 +139,23 @@ def _short(failure: Failure) -> Failure:
 def _evidence(run: Run) -> Evidence:
     return Evidence(
         kernel=run.kernel.text,
-        implementation=run.implementation,
+        implementation=run.applicability.implementation,
         timing_source=run.outcome.timing_source,
         dispatches=run.outcome.dispatches,
         trials=run.outcome.trials,
         failures=run.outcome.failures,
-        skipped=tuple(run.skipped),
+        skipped=run.skipped.first,
     )
 
 
-def _tuning(
-    run: Run, applicability: Applicability, evidence: ObjectId, provenance: Provenance
-) -> TuningManifest:
+def _tuning(run: Run, evidence: ObjectId, provenance: Provenance) -> TuningManifest:
     outcome = run.outcome
     winner_first = next(r for r in outcome.first if r.schedule == outcome.winner.schedule)
     default = _default(run)
     default_first = default and next(r for r in outcome.first if r.schedule == default.schedule)
     return TuningManifest(
         kernel=run.kernel.text,
-        applicability=applicability,
+        applicability=run.applicability,
         winner=outcome.winner,
         tie_set=outcome.tie_set,
         default=default,
@@ -134,7 +164,7 @@ def _tuning(
         default_first_ns=default_first.timing.median_ns if default_first else None,
         evaluated=len(outcome.trials) + len(outcome.failures),
         failed=len(outcome.failures),
-        skipped=len(run.skipped),
+        skipped=run.skipped.count,
         failures=outcome.failures,
         effort=run.effort,
         evidence=evidence,
@@ -143,20 +173,18 @@ def _tuning(
 
 
 def _default(run: Run) -> CandidateResult | None:
-    space = run.kernel.implementations[run.implementation].space
+    space = run.kernel.implementations[run.applicability.implementation].space
     default = space.default_schedule(run.kernel.sizes)
     return next((r for r in run.outcome.finalists if r.schedule == default), None)
 
 
-def _certification(
-    run: Run, applicability: Applicability, evidence: ObjectId, provenance: Provenance
-) -> CertificationManifest:
+def _certification(run: Run, evidence: ObjectId, provenance: Provenance) -> CertificationManifest:
     winner = run.outcome.winner
     return CertificationManifest(
         kernel=run.kernel.text,
-        applicability=applicability,
+        applicability=run.applicability,
         schedule=winner.schedule,
-        level="certified",
+        level="replayed" if run.was_replayed else "certified",
         report=winner.report,
         timing=winner.timing,
         seed=run.job.seed,

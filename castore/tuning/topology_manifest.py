@@ -36,10 +36,26 @@ def silicon_id(topology: Mapping[str, Value]) -> str:
     return blake3(encode(_part(topology, "silicon"))).hexdigest()
 
 
-def backend(topology: Mapping[str, Value]) -> str:
-    """Return the backend that the manifest names, such as `numpy` or `Vulkan`; else empty."""
-    found = _part(topology, "software").get("backend")
-    return found if isinstance(found, str) else ""
+def is_topology(value: object) -> bool:
+    """Tell whether a value has the two maps of a topology manifest; foreign ones may not."""
+    return isinstance(value, dict) and all(
+        isinstance(value.get(part), dict) for part in ("silicon", "software")
+    )
+
+
+def runs_on_numpy(topology: Mapping[str, Value]) -> bool:
+    """Tell whether this is a CPU with numpy, and not an adapter, be it of the same silicon."""
+    return _part(topology, "software").get("backend") == "numpy"
+
+
+def replayed(topology: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the topology of measurements that are given again, so that none passes for taken."""
+    return {**topology, "software": {**_part(topology, "software"), "replayed": True}}
+
+
+def is_replayed(topology: Mapping[str, Value]) -> bool:
+    """Tell whether results for this topology come from a replay device."""
+    return _part(topology, "software").get("replayed") is True
 
 
 def differing_fields(one: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[str, ...]:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from castore.errors import MalformedError, ReadOnlyStoreError
+from castore.errors import MalformedError, ReadOnlyStoreError, RefConflictError
 from castore.format.canonical import encode, object_id
-from castore.tuning.errors import DeviceUnavailableError, NothingAcceptableError
+from castore.refs.transaction import PreviousValue
+from castore.store.batch import current_batch
+from castore.tuning.candidates import candidates_for
+from castore.tuning.errors import (
+    DeviceUnavailableError,
+    KernelChangedError,
+    NothingAcceptableError,
+)
 from castore.tuning.events import Event, Finished
 from castore.tuning.finder import Found, find
 from castore.tuning.job import Job
-from castore.tuning.limits import limits_of, violation
 from castore.tuning.machine import chosen
 from castore.tuning.manifests import TuningManifest
-from castore.tuning.records import Effort, Failure, MeasuringPolicy
-from castore.tuning.search import Candidate, Outcome, Search
-from castore.tuning.space import schedule_order, subset
+from castore.tuning.records import Applicability, Effort, MeasuringPolicy
+from castore.tuning.search import Outcome, Search
 from castore.tuning.storing import Run, store_run
 from castore.tuning.worker_device import WorkerDevice
 
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
     from castore.store.store import Store
     from castore.tuning.device import Device
     from castore.tuning.kernel import Kernel
-    from castore.tuning.records import CandidateResult
+    from castore.tuning.records import CandidateResult, Failure
     from castore.tuning.space import Schedule
 
 _SEED_MAX = 2**63 - 1
@@ -115,6 +121,9 @@ def tune(  # noqa: PLR0913 - each is one named knob of the search's effort
 ) -> TuneResult:
     """Return the stored result of a kernel on a device, measuring it first if need be.
 
+    Of two tuners that measure the same kernel at once, the one that ends first stores its
+    result, and the other returns that, unless it is forced.
+
     Args:
         store: Where the result is looked for and stored.
         kernel: The kernel with its problem.
@@ -131,7 +140,10 @@ def tune(  # noqa: PLR0913 - each is one named knob of the search's effort
     Raises:
         NothingAcceptableError: Every candidate failed; nothing was stored.
         DeviceUnavailableError: There is no such device here, or it does not run this kernel.
-        MalformedError: A number is out of its range, or the kernel contradicts itself.
+        MalformedError: A number is out of its range, the kernel contradicts itself, or there is
+            something to measure inside a batch.
+        SourceUnavailableError: The source of what would be measured cannot be read.
+        KernelChangedError: The source changed while it was measured; nothing was stored.
         ReadOnlyStoreError: There is something to measure, and nowhere to store it.
     """
     effort = Effort(candidates_max, samples, finalists, finalist_samples, float(time_limit_s))
@@ -140,49 +152,23 @@ def tune(  # noqa: PLR0913 - each is one named knob of the search's effort
     if on.implementation not in kernel.implementations:
         raise DeviceUnavailableError(on.name, f"{kernel.id} has no implementation for it")
     topology = on.topology()
-    topology_id = object_id(encode(topology))
     if not force:
         found = find(store, kernel, topology=topology)
         if isinstance(found, Found):
             return TuneResult(
-                kernel.text, on.name, found.manifest, found.object, topology_id, was_stored=True
+                kernel.text, on.name, found.manifest, found.object, found.topology, was_stored=True
             )
+    # Both are found out now, not after minutes of measuring.
     if store.read_only:
-        # Found out now, not after minutes of measuring.
         raise ReadOnlyStoreError(str(store.root), store.read_only)
+    if current_batch(store) is not None:
+        reason = "tune measures for minutes; for as long a batch would hold its result and gc back"
+        raise MalformedError("batch", f"{reason}: call it outside, it stores all in one batch")
     run = _searched(kernel, on, topology, effort, seed, progress or _ignore)
-    stored = store_run(store, topology, run, reason="tuned again" if force else "tuned")
-    manifest = TuningManifest.from_value(store.get(stored))
-    return TuneResult(kernel.text, on.name, manifest, stored, topology_id, was_stored=False)
-
-
-def candidates_for(
-    kernel: Kernel, implementation: str, topology: dict[str, Value], *, candidates_max: int
-) -> tuple[list[Candidate], list[Failure]]:
-    """Return the candidates to try, the default first, and the schedules that break a limit.
-
-    Args:
-        kernel: The kernel with its problem.
-        implementation: The kind of device.
-        topology: Whose limits count.
-        candidates_max: The most to return.
-    """
-    chosen_one = kernel.implementations[implementation]
-    limits = limits_of(topology)
-    default = chosen_one.space.default_schedule(kernel.sizes)
-    programs: list[Candidate] = []
-    skipped = []
-    for schedule in chosen_one.space.schedules(kernel.sizes):
-        program = chosen_one.program(kernel, schedule)
-        broken = violation(program, limits)
-        if broken is None:
-            programs.append(Candidate(schedule, program))
-        else:
-            skipped.append(Failure(schedule, "limits", broken))
-    schedules = [candidate.schedule for candidate in programs]
-    tried = subset(schedules, default, budget=candidates_max, seed_text=kernel.text)
-    by_order = {schedule_order(candidate.schedule): candidate for candidate in programs}
-    return [by_order[schedule_order(schedule)] for schedule in tried], skipped
+    stored, was_stored = _stored(store, topology, run, force=force)
+    return TuneResult(
+        kernel.text, on.name, stored.manifest, stored.object, stored.topology, was_stored
+    )
 
 
 def _searched(
@@ -194,19 +180,58 @@ def _searched(
     progress: Callable[[Event], None],
 ) -> Run:
     implementation, policy = device.implementation, MeasuringPolicy()
+    # Taken before the first worker reads the source: that is what will be measured.
+    applicability = Applicability.of(kernel, implementation)
     job = Job.of(kernel, seed=seed)
     default = kernel.implementations[implementation].space.default_schedule(kernel.sizes)
     candidates, skipped = candidates_for(
         kernel, implementation, topology, candidates_max=effort.candidates_max
     )
     if not candidates:
-        reasons = tuple((failure.reason, 1) for failure in skipped[:3])
-        raise NothingAcceptableError(kernel.text, len(skipped), reasons)
+        reasons = tuple((failure.reason, 1) for failure in skipped.first[:3])
+        raise NothingAcceptableError(kernel.text, skipped.count, reasons)
     with device.trials(job, policy=policy, time_limit_s=effort.time_limit_s) as trials:
         search = Search(kernel.text, trials, policy=policy, effort=effort, progress=progress)
         outcome: Outcome = search.run(candidates, default)
     progress(Finished(kernel.text, outcome.winner.schedule, outcome.winner.timing.median_ns))
-    return Run(kernel, implementation, job, effort, outcome, skipped)
+    return Run(kernel, applicability, job, effort, outcome, skipped)
+
+
+def _stored(
+    store: Store, topology: dict[str, Value], run: Run, *, force: bool
+) -> tuple[Found, bool]:
+    """Store a run, or find what another tuner stored for the same kernel meanwhile.
+
+    Returns:
+        What is stored now, and whether it was there already.
+
+    Raises:
+        KernelChangedError: The kernel is not what was measured any more.
+    """
+    kernel, implementation = run.kernel, run.applicability.implementation
+    topology_id = object_id(encode(topology))
+    while True:
+        changed = Applicability.of(kernel, implementation).differs_in(run.applicability)
+        if changed:
+            raise KernelChangedError(kernel.text, changed)
+        ref = store.get_ref("tuning", topology_id, kernel.text)
+        if not force:
+            found = find(store, kernel, topology=topology)
+            if isinstance(found, Found):
+                return found, True
+        try:
+            stored = store_run(
+                store,
+                topology,
+                run,
+                expected=PreviousValue.MUST_NOT_EXIST if ref is None else ref.object,
+                reason="tuned again" if force else "tuned",
+            )
+        except RefConflictError:
+            continue  # Another tuner was quicker, by moments; its result may do.
+        manifest = TuningManifest.from_value(store.get(stored))
+        reason = f"{kernel.text} was tuned on this topology"
+        return Found(manifest, stored, topology_id, is_exact=True, reason=reason), False
 
 
 def _check(effort: Effort, seed: int) -> None:
@@ -219,7 +244,7 @@ def _check(effort: Effort, seed: int) -> None:
     for name, count in counts.items():
         if type(count) is not int or count < 1:
             raise MalformedError(name, f"expected an integer of at least 1, got {count!r}")
-    if not effort.time_limit_s > 0:
+    if not 0 < effort.time_limit_s <= threading.TIMEOUT_MAX:
         raise MalformedError("time_limit_s", f"expected more than 0, got {effort.time_limit_s!r}")
     if type(seed) is not int or not 0 <= seed <= _SEED_MAX:
         raise MalformedError("seed", f"expected an integer of 0 to {_SEED_MAX}, got {seed!r}")

@@ -16,7 +16,7 @@ TOPOLOGY = {
     "kind": "topology",
     "schema": 1,
     "silicon": {"cpu_model": "Recorded CPU", "cores": 4},
-    "software": {"backend": "numpy", "numpy": "2.0.0", "limits": {}},
+    "software": {"backend": "numpy", "numpy": "2.0.0", "limits": {}, "replayed": True},
 }
 
 

@@ -1,9 +1,11 @@
 import dataclasses
+import importlib
 import logging
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
@@ -16,6 +18,7 @@ from castore.tuning import (
     Kernel,
     MeasuringPolicy,
     Missing,
+    PythonImplementation,
     Recorded,
     ReplayDevice,
     Tolerance,
@@ -31,6 +34,10 @@ Topology = dict[str, Any]
 def tuned(store: Store, kernel: Kernel, topology: Topology) -> None:
     answers = [({"mode": 0}, Recorded((2e6,))), ({"mode": 1}, Recorded((1e6,)))]
     tune(store, kernel, device=ReplayDevice(topology, "numpy", answers))
+
+
+def encoded_id(topology: Topology) -> str:
+    return castore.object_id(castore.encode(topology))
 
 
 def with_software(topology: Topology, **software: object) -> Topology:
@@ -160,11 +167,146 @@ def test_another_problem_size_is_another_kernel_text(
 def test_another_backend_of_the_same_device_is_missing_and_named(
     store: Store, double: DoubleKernel, topology: Topology
 ) -> None:
-    kernel = double(0, 1)
-    tuned(store, kernel, with_software(topology, backend="Vulkan"))
-    answer = find(store, kernel, topology=with_software(topology, backend="OpenGL"))
+    kernel = kernels.affine_f32.sized(n=4096)
+    default = kernel.implementations["wgpu"].space.default
+    device = ReplayDevice(
+        with_software(topology, backend="Vulkan"), "wgpu", [(default, Recorded((1e6,)))]
+    )
+    tune(store, kernel, device=device)
+    here = with_software(topology, backend="OpenGL")
+    answer = find(store, kernel, topology=here)
     assert isinstance(answer, Missing)
     assert answer.fields == ("topology.software.backend",)
+    assert isinstance(find(store, kernel, topology=here, accept="other-driver"), Found)
+
+
+def test_an_adapter_on_the_cpu_and_numpy_never_serve_each_others_results(
+    store: Store, topology: Topology
+) -> None:
+    kernel = kernels.affine_f32.sized(n=4096)
+    on = {"numpy": topology, "wgpu": with_software(topology, backend="Vulkan")}
+    for implementation, other in (("numpy", "wgpu"), ("wgpu", "numpy")):
+        default = kernel.implementations[implementation].space.default_schedule(kernel.sizes)
+        answers = [(default, Recorded((1e6,)))]
+        tune(store, kernel, device=ReplayDevice(on[implementation], implementation, answers))
+        answer = find(store, kernel, topology=on[other], accept="other-driver")
+        assert isinstance(answer, Missing)
+        assert "topology.software.backend" in answer.fields
+        store.delete_ref("tuning", encoded_id(on[implementation]), kernel.text)
+
+
+def test_a_result_of_another_kind_of_device_on_this_topology_is_missing(
+    store: Store, topology: Topology
+) -> None:
+    kernel = kernels.affine_f32.sized(n=4096)
+    default = kernel.implementations["wgpu"].space.default
+    device = ReplayDevice(topology, "wgpu", [(default, Recorded((1e6,)))])
+    assert device.topology()["software"] == topology["software"]
+    tune(store, kernel, device=device)
+    answer = find(store, kernel, topology=topology)
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("implementation",)
+
+
+@pytest.mark.parametrize("accept", ["exact", "other-driver"])
+def test_a_replayed_result_is_never_found_for_the_hardware(
+    store: Store, double: DoubleKernel, topology: Topology, accept: Literal["exact", "other-driver"]
+) -> None:
+    kernel = double(0, 1)
+    real = with_software(topology, replayed=False)
+    device = ReplayDevice(real, "numpy", [({"mode": 0}, Recorded((2e6,)))])
+    result = tune(store, kernel, device=device)
+    answer = find(store, kernel, topology=real, accept=accept)
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("topology.software.replayed",)
+    # Not even where somebody files it under the hardware's own topology.
+    store.record("tuning", real, kernel.text, result.manifest.to_value())
+    answer = find(store, kernel, topology=real, accept=accept)
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("winner.timing.source",)
+
+
+FOREIGN_TOPOLOGIES: list[Any] = [
+    5,
+    [],
+    {},
+    {"kind": "topology", "schema": 1, "silicon": {}},
+    {"kind": "topology", "schema": 1, "software": {}},
+    {"kind": "topology", "schema": 1, "silicon": "text", "software": {}},
+    {"kind": "topology", "schema": 1, "silicon": {}, "software": []},
+]
+
+
+@pytest.mark.parametrize("foreign", FOREIGN_TOPOLOGIES)
+@pytest.mark.parametrize("accept", ["exact", "other-driver"])
+def test_a_foreign_topology_costs_the_others_nothing(
+    store: Store,
+    double: DoubleKernel,
+    topology: Topology,
+    foreign: Any,
+    accept: Literal["exact", "other-driver"],
+) -> None:
+    kernel = double(0, 1)
+    strange = store.put(foreign)
+    store.set_ref("topology", strange, "topology", strange)
+    store.record("tuning", strange, kernel.text, {"kind": "tuning"})
+    assert isinstance(find(store, kernel, topology=topology, accept=accept), Missing)
+    assert isinstance(find(store, kernel, topology=strange, accept=accept), Missing)
+    tuned(store, kernel, topology)
+    assert isinstance(find(store, kernel, topology=topology, accept=accept), Found)
+    newer = with_software(topology, numpy="9")
+    answer = find(store, kernel, topology=newer, accept=accept)
+    assert isinstance(answer, Missing if accept == "exact" else Found)
+    assert "topology.software.numpy" in answer.fields
+
+
+def test_a_topology_that_is_none_is_refused(store: Store, double: DoubleKernel) -> None:
+    with pytest.raises(MalformedError, match="silicon"):
+        find(store, double(0), topology={"kind": "topology"})
+
+
+def test_a_kernel_whose_source_is_gone_is_missing_with_the_reason(
+    store: Store,
+    double: DoubleKernel,
+    topology: Topology,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = tmp_path / "soon_gone.py"
+    source.write_text("def double(inputs, output, sizes, schedule): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    space = double(0, 1).implementations["numpy"].space
+    kernel = double(0, implementations={"numpy": PythonImplementation("soon_gone:double", space)})
+    tuned(store, kernel, topology)
+    source.unlink()
+    importlib.invalidate_caches()
+    answer = find(store, kernel, topology=topology)
+    assert isinstance(answer, Missing)
+    assert answer.fields == ("source",)
+    assert "soon_gone:double" in answer.reason
+
+
+def test_what_is_found_is_one_reading_of_the_ref(
+    store: Store, double: DoubleKernel, topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = double(0, 1)
+    tuned(store, kernel, topology)
+    first = find(store, kernel, topology=topology)
+    assert isinstance(first, Found)
+    second = dataclasses.replace(
+        first.manifest, provenance=dataclasses.replace(first.manifest.provenance, host="other")
+    )
+    lookup = store.lookup
+
+    def replaced_after(*args: Any) -> Any:
+        value = lookup(*args)
+        store.record("tuning", topology, kernel.text, second.to_value(), on_conflict="replace")
+        return value
+
+    monkeypatch.setattr(store, "lookup", replaced_after)
+    found = find(store, kernel, topology=topology)
+    assert isinstance(found, Found)
+    assert store.get(found.object) == found.manifest.to_value()
 
 
 def test_a_foreign_topology_id_is_missing_and_the_topology_named(
@@ -229,6 +371,7 @@ def test_other_driver_still_compares_what_the_result_holds_for(
 def test_other_driver_checks_the_schedule_against_this_adapters_limits(
     store: Store, topology: Topology
 ) -> None:
+    topology = with_software(topology, backend="Vulkan")
     kernel = kernels.affine_f32.sized(n=4096)
     wide = {"workgroup_size": 1024, "items": 1, "contiguous": 0}
     tune(store, kernel, device=ReplayDevice(topology, "wgpu", [(wide, Recorded((1e6,)))]),

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,18 +20,24 @@ from castore.tuning import (
     Failure,
     Finished,
     Kernel,
+    Missing,
     NothingAcceptableError,
+    PythonImplementation,
     Recorded,
     ReplayDevice,
     RoundBegan,
     TuneResult,
     TuningManifest,
+    find,
+    kernels,
     tune,
 )
+from castore.tuning.candidates import SKIPPED_MAX
+from castore.tuning.errors import KernelChangedError
 from castore.tuning.events import Event
 
 DoubleKernel = Callable[..., Kernel]
-Topology = dict[str, object]
+Topology = dict[str, Any]
 
 SLOW_ENOUGH = 1_000_000
 """Nanoseconds beyond the policy's floor, so that a sample is one dispatch."""
@@ -293,6 +301,127 @@ def test_stored_evidence_can_be_replayed(
     device = ReplayDevice.from_store(store, double(0, 1), topology)
     again = tune(store, double(0, 1), device=device, force=True)
     assert (again.schedule, again.median_ns) == (result.schedule, result.median_ns)
+
+
+def test_a_replayed_result_is_marked_wherever_it_is_stored(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    result = stored(store, double, topology)
+    assert result.manifest.provenance.origin == "replayed"
+    certified = store.lookup("certification", result.topology, result.kernel)
+    assert CertificationManifest.from_value(certified).level == "replayed"
+    assert ReplayDevice({**topology, "software": {}}, "numpy", []).topology() == {
+        **topology,
+        "software": {"replayed": True},
+    }
+
+
+def test_what_another_tuner_stored_meanwhile_is_the_result(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    first: list[TuneResult] = []
+
+    def other_is_quicker(event: Event) -> None:
+        if isinstance(event, Finished) and not first:
+            first.append(stored(store, double, topology))
+
+    late = replay(topology, m0=times(9), m1=times(1))
+    result = tune(store, double(0, 1), device=late, progress=other_is_quicker)
+    assert result.was_stored
+    assert (result.object, result.schedule) == (first[0].object, {"mode": 0})
+    assert len(store.ref_log("tuning", result.topology, result.kernel)) == 1
+
+
+def test_of_two_tuners_that_end_in_the_same_moment_the_second_returns_the_first_ones_result(
+    store: Store, double: DoubleKernel, topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[object] = []
+    first: list[TuneResult] = []
+
+    def other_stores_after_the_look(*args: Any, **named: Any) -> object:
+        answer = find(*args, **named)
+        looked.append(answer)
+        if len(looked) == 2:
+            first.append(stored(store, double, topology))
+        return answer
+
+    monkeypatch.setattr("castore.tuning.tuner.find", other_stores_after_the_look)
+    late = replay(topology, m0=times(9), m1=times(1))
+    result = tune(store, double(0, 1), device=late)
+    assert isinstance(looked[1], Missing)
+    assert result.was_stored
+    assert (result.object, result.schedule) == (first[0].object, {"mode": 0})
+
+
+def test_a_forced_result_replaces_what_another_tuner_stored_meanwhile(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    def other_is_quicker(event: Event) -> None:
+        if isinstance(event, Finished):
+            stored(store, double, topology)
+
+    late = replay(topology, m0=times(9), m1=times(1))
+    result = tune(store, double(0, 1), device=late, force=True, progress=other_is_quicker)
+    assert not result.was_stored
+    assert result.schedule == {"mode": 1}
+    assert len(store.ref_log("tuning", result.topology, result.kernel)) == 2
+
+
+def test_a_source_that_changes_while_it_is_measured_gives_no_result(
+    store: Store,
+    double: DoubleKernel,
+    topology: Topology,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = tmp_path / "edited.py"
+    source.write_text("def double(inputs, output, sizes, schedule): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    space = double(0).implementations["numpy"].space
+    kernel = double(0, implementations={"numpy": PythonImplementation("edited:double", space)})
+
+    def edit(event: Event) -> None:
+        if isinstance(event, RoundBegan):
+            source.write_text("def double(inputs, output, sizes, schedule): return 1\n")
+
+    with pytest.raises(KernelChangedError, match="source changed while it was measured"):
+        tune(store, kernel, device=replay(topology, m0=times(1)), progress=edit)
+    assert list(store.refs()) == []
+
+
+def test_inside_a_batch_nothing_is_measured_and_what_is_stored_is_found(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    device = replay(topology, m0=times(2), m1=times(1))
+    with store.batch(), pytest.raises(MalformedError, match="call it outside"):
+        tune(store, double(0, 1), device=device)
+    assert device.asked == []
+    result = tune(store, double(0, 1), device=device)
+    with store.batch():
+        assert tune(store, double(0, 1), device=device).object == result.object
+
+
+def test_of_many_schedules_that_break_a_limit_the_first_are_kept_and_all_are_counted(
+    store: Store, topology: Topology
+) -> None:
+    limits = {"max-compute-invocations-per-workgroup": 64}
+    software = {**topology["software"], "backend": "Vulkan", "limits": limits}
+    kernel = kernels.matmul_f32
+    default = kernel.implementations["wgpu"].space.default
+    device = ReplayDevice({**topology, "software": software}, "wgpu", [(default, times(1))])
+    result = tune(store, kernel, device=device)
+    assert result.manifest.skipped > SKIPPED_MAX
+    evidence = Evidence.from_value(store.get(result.manifest.evidence))
+    assert len(evidence.skipped) == SKIPPED_MAX
+    assert "exceeds max-compute-invocations-per-workgroup = 64" in evidence.skipped[0].reason
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e300])
+def test_a_time_limit_that_no_clock_can_keep_is_refused(
+    store: Store, double: DoubleKernel, topology: Topology, seconds: float
+) -> None:
+    with pytest.raises(MalformedError, match="time_limit_s"):
+        tune(store, double(0), device=replay(topology), time_limit_s=seconds)
 
 
 def test_replaying_what_is_not_stored_is_refused(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from castore.errors import MalformedError
-from castore.tuning.space import Knob, Schedule, ScheduleSpace, schedule_order, subset
+from castore.tuning.space import POOL_MAX, Knob, Schedule, ScheduleSpace, schedule_order, subset
 
 KNOBS = st.lists(
     st.lists(st.integers(0, 64), min_size=1, max_size=5, unique=True), min_size=1, max_size=4
@@ -92,9 +92,41 @@ def test_the_digest_ignores_orders_and_sees_every_change() -> None:
     assert len({one.digest(), *(other.digest() for other in others)}) == 4
 
 
+HUGE = tuple(Knob(f"knob_{at}", tuple(range(16))) for at in range(12))
+ZEROS = {knob.name: 0 for knob in HUGE}
+
+
+def test_a_space_that_could_never_be_walked_through_gives_a_pool_at_once() -> None:
+    space = ScheduleSpace(HUGE, ZEROS, ("knob_0 + knob_1 < 16",))
+    pool = space.pool({}, seed_text="kernel")
+    assert pool[0] == ZEROS
+    assert len(pool) == len(keys(pool)) == POOL_MAX
+    assert all(space.admits(schedule, {}) for schedule in pool)
+    assert pool == space.pool({}, seed_text="kernel") != space.pool({}, seed_text="other")
+    for knob in HUGE[2:]:
+        counts = [sum(each[knob.name] == value for each in pool) for value in knob.values]
+        assert min(counts) > POOL_MAX // 16 // 2
+    assert len(subset(pool, ZEROS, budget=8, seed_text="kernel")) == 8
+
+
+def test_a_huge_space_that_admits_next_to_nothing_gives_a_small_pool() -> None:
+    space = ScheduleSpace(HUGE, ZEROS, ("knob_0 * 1 < 1", *(f"knob_{at} < 1" for at in range(12))))
+    assert space.pool({}, seed_text="kernel") == [ZEROS]
+
+
+@given(KNOBS, st.text(max_size=8))
+def test_the_pool_of_a_small_space_is_the_whole_space(
+    values: list[list[int]], seed_text: str
+) -> None:
+    space = space_of(values)
+    pool = space.pool({}, seed_text=seed_text)
+    assert len(pool) == len(list(space.schedules({})))
+    assert keys(pool) == keys(list(space.schedules({})))
+
+
 _SAMPLE = """
 from castore.tuning import kernels
-from castore.tuning.tuner import candidates_for
+from castore.tuning.candidates import candidates_for
 for kernel in kernels.BUILT_IN:
     found, _ = candidates_for(kernel, "wgpu", {"software": {}}, candidates_max=10)
     print([c.schedule for c in found])
