@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 from castore.compat import config_manifest
 from castore.errors import CastoreError, MalformedError, StoreNotFoundError
 from castore.format import layout
-from castore.format.value import shown
 from castore.store.opening import default_root, open_store
 
 if TYPE_CHECKING:
@@ -146,22 +145,6 @@ def shared(root: str) -> Backing:
     return found if found is not None else _shared.setdefault(key, Backing(key))
 
 
-def checked_path(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> str:
-    """Return a path as text.
-
-    Raises:
-        MalformedError: No file can have this name.
-    """
-    text = os.fsdecode(path)
-    try:
-        is_sound = b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:
-        is_sound = False
-    if not is_sound:
-        raise MalformedError("path", f"no file can be called {shown(text)}")
-    return text
-
-
 def default_folder() -> str:
     """Return the folder of the default store; empty where there is no home to put it."""
     try:
@@ -174,7 +157,7 @@ def _open(root: str) -> Store:
     if not root:
         raise StoreNotFoundError("~", "there is no home folder; name a store in CASTORE_DIR")
     try:
-        return open_store(checked_path(root))
+        return open_store(root)
     except StoreNotFoundError:
         # Another process may have made it, and put something into it, while we looked.
         if not os.path.lexists(os.path.join(root, layout.FORMAT)):

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from castore.compat.backing import checked_path
 from castore.errors import MalformedError
 from castore.format import layout, ref
 from castore.store.opening import open_store
@@ -54,7 +53,7 @@ class ManifestCache:
     """
 
     def __init__(self, root: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> None:
-        self._store = open_store(checked_path(root))
+        self._store = open_store(root)
 
     @property
     def root(self) -> Path:

@@ -15,11 +15,12 @@ import os
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from castore.compat import config_manifest, json_file
-from castore.compat.backing import checked_path, default_folder, shared
+from castore.compat.backing import default_folder, shared
 from castore.compat.dump import dump
 from castore.compat.recipe import MISFITS, recipe
 from castore.errors import MalformedError
 from castore.store.memo import RefMemo
+from castore.store.opening import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,7 +201,7 @@ def _locate(
     if not expanded or expanded.startswith("~"):
         return "", None  # nobody knows the home, or it is a variable that was not set
     try:
-        given = os.path.abspath(checked_path(expanded))
+        given = absolute(expanded)
     except (OSError, MalformedError):
         return expanded, None  # the working folder is gone, or no file can be called so
     if os.path.isdir(given):

@@ -23,6 +23,7 @@ from castore.errors import (
     UnsafeStoreError,
 )
 from castore.format import layout, version
+from castore.format.value import shown
 from castore.fs.posix import PosixFileSystem, is_mount_or_link, make_root
 from castore.store.store import Store
 from castore.store.trust import check_trust, is_shared
@@ -36,7 +37,7 @@ _log = logging.getLogger("castore")
 
 Durability = Literal["full", "none"]
 Shared = Literal["umask", "group"]
-AnyPath = str | os.PathLike[str]
+AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 # What an interrupted creation leaves behind, and what a new file system holds.
 _SKELETON = frozenset({*layout.TOP_FOLDERS, layout.LOCAL, "lost+found"})
@@ -62,6 +63,7 @@ def open_store(
             (separated like `PATH`).
 
     Raises:
+        MalformedError: The path is empty, or no file can be called so.
         StoreNotFoundError: There is no store, and none may be made.
         StoreVersionError: The store needs a newer castore.
         UnsafeStoreError: `local/` is a link, or on another file system than the store. Or the
@@ -70,10 +72,7 @@ def open_store(
     """
     if durability not in ("full", "none"):
         raise MalformedError("durability", f"expected full or none, got {durability!r}")
-    if path is not None and not os.fspath(path):
-        # An unset variable, most likely; it must not turn the current folder into a store.
-        raise MalformedError("path", "an empty path names no store")
-    root = os.path.abspath(os.fspath(path) if path is not None else default_root())
+    root = absolute(default_root() if path is None else path)
     if not has_format(root):
         if read_only or not create:
             raise StoreNotFoundError(root, "there is no format file; make one with: castore init")
@@ -224,6 +223,25 @@ def has_format(root: str) -> bool:
     return True
 
 
+def absolute(path: AnyPath) -> str:
+    """Return an absolute path as text.
+
+    Raises:
+        MalformedError: It is empty, or no file can be called so.
+    """
+    text = os.fsdecode(path)
+    if not text:
+        # An unset variable, most likely; it must not turn the current folder into a store.
+        raise MalformedError("path", "an empty path names no store")
+    try:
+        is_sound = b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        is_sound = False
+    if not is_sound:
+        raise MalformedError("path", f"no file can be called {shown(text)}")
+    return os.path.abspath(text)
+
+
 def _open_root(root: str) -> PosixFileSystem:
     check_trust(root)
     fs = PosixFileSystem(root)
@@ -269,7 +287,7 @@ def _prepare_local(fs: PosixFileSystem) -> None:
 def _alternates(alternates: Iterable[AnyPath]) -> Iterable[FileSystem]:
     listed = os.environ.get("CASTORE_ALTERNATES", "")
     for path in (*alternates, *filter(None, listed.split(os.pathsep))):
-        root = os.path.abspath(os.fspath(path))
+        root = absolute(path)
         try:
             is_store = has_format(root)
         except PermissionError:

@@ -263,6 +263,22 @@ def test_an_empty_path_is_not_the_current_folder(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("path", ["a\0b", b"a\0b", "a\ud800b", Path("a\0b")], ids=repr)
+@pytest.mark.parametrize("as_alternate", [False, True])
+def test_a_path_that_no_file_can_have_is_a_typed_error_in_printable_words(
+    tmp_path: Path, path: str, *, as_alternate: bool
+) -> None:
+    root, alternates = (tmp_path / "s", [path]) if as_alternate else (path, [])
+    with pytest.raises(MalformedError) as caught:
+        castore.open(root, alternates=alternates)
+    assert str(caught.value).isprintable()
+
+
+def test_a_path_may_be_bytes(tmp_path: Path) -> None:
+    store = castore.open(os.fsencode(tmp_path / "s"))
+    assert store.root == tmp_path / "s"
+
+
 @pytest.fixture
 def group_shared(tmp_path: Path) -> Iterator[Path]:
     old = os.umask(0o077)
