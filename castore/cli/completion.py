@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 HELP = Help(
     description="""\
-Print a script that lets a shell complete castore's commands and options. Needs the
-package shtab: pip install 'castore[completion]'. Changes nothing.""",
+Print a script that lets a shell complete castore's commands, options, folders and
+built-in kernels. Needs the package shtab: pip install 'castore[completion]'.
+Changes nothing.""",
     examples=(
         "castore completion bash > ~/.local/share/bash-completion/completions/castore",
         "castore completion zsh > ~/.zfunc/_castore",
@@ -36,5 +37,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
     except ImportError:
         output.note("castore: completion needs shtab; run: pip install 'castore[completion]'")
         return ExitStatus.INCOMPLETE
-    print(script(build(COMMANDS), args.shell))
+    from castore.tuning.kernels import BUILT_IN  # noqa: PLC0415 - other commands need no tuner
+
+    kernels = [kernel.id for kernel in BUILT_IN]
+    print(script(build(COMMANDS), args.shell, kernels=kernels))
     return ExitStatus.DONE
