@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from castore.cli import stores
 from castore.cli.parser import Help
 from castore.cli.status import ExitStatus
-from castore.cli.stores import root
-from castore.store.opening import create_store, has_format, open_store
+from castore.store.opening import create_store, has_format
 
 if TYPE_CHECKING:
     import argparse
@@ -56,10 +56,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Make the store."""
     if args.folder is not None:
         args.store = args.folder
-    folder = root(args)
-    is_new = not has_format(folder)
-    create_store(folder, shared=args.shared)
-    with open_store(args.store) as store:
+    with stores.hinting(args) as folder:
+        is_new = not has_format(folder)
+        create_store(folder, shared=args.shared)
+    with stores.to_fill(args) as store:
         if output.as_json:
             output.data({"store": str(store.root), "is_new": is_new})
         elif is_new:

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     else:
         header = ("WHEN", "FROM", "TO", "WRITER", "REASON")
         output.line(naming.ref_text(name))
-        output.table(header, [_row(entry) for entry in found])
+        output.table(header, [_row(entry) for entry in found], empty="its log has no entries")
     return ExitStatus.DONE
 
 

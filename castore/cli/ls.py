@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from castore.cli import naming, stores
-from castore.cli.naming import expand_topology, kernel_matcher
+from castore.cli.naming import expand_topology, kernel_matcher, near_kernels
 from castore.cli.parser import Help
 from castore.cli.status import ExitStatus
 from castore.cli.text import moment_text, short_id
@@ -42,21 +42,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     """List the refs."""
     with stores.to_read(args) as store:
-        refs = list(_in_namespace(store, args.namespace))
+        refs = everything = list(_in_namespace(store, args.namespace))
+        near: list[str] = []
         if args.topology is not None:
             topology = expand_topology(refs, args.topology)
             refs = [each for each in refs if each.topology == topology]
         if args.kernel is not None:
             matches = kernel_matcher(args.kernel)
             refs = [each for each in refs if each.kernel is not None and matches(each.kernel)]
+            if not refs:
+                known = (each.kernel for each in everything if each.kernel is not None)
+                near = near_kernels(known, args.kernel)
         refs.sort(key=lambda ref: (ref.namespace, ref.kernel or ref.key, ref.topology or ""))
         rows = [(each, _changed_ns(store, each)) for each in refs]
     if output.as_json:
         output.data([_document(each, changed_ns) for each, changed_ns in rows])
     else:
         header = ("NAMESPACE", "KERNEL", "TOPOLOGY", "OBJECT", "CHANGED")
-        output.table(header, [_row(each, changed_ns) for each, changed_ns in rows])
+        table = [_row(each, changed_ns) for each, changed_ns in rows]
+        output.table(header, table, empty=_why_empty(args, is_any=bool(everything), near=near))
     return ExitStatus.DONE
+
+
+def _why_empty(args: argparse.Namespace, *, is_any: bool, near: list[str]) -> str:
+    if is_any:
+        return f"no ref matches; did you mean {near[0]}?" if near else "no ref matches"
+    if args.namespace is not None:
+        return f"the store has no refs in the namespace {args.namespace}"
+    return f"the store has no refs yet; to make some: {stores.with_store(args, 'tune --all')}"
 
 
 def _in_namespace(store: Store, namespace: str | None) -> Iterable[Ref]:

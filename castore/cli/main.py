@@ -40,15 +40,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _told(error: Exception) -> int:
-    """Say what went wrong in one line, and return the status for it."""
+    """Say what went wrong, and what helps, in one line; return the status for it."""
+    hints = getattr(error, "__notes__", [])
     if isinstance(error, CastoreError):
-        _say(str(error))
+        _say("; ".join([str(error), *hints]))
         return error.exit_status
     if isinstance(error, ModuleNotFoundError) and error.name and "castore" not in error.name:
         _say(f"{error.name} is not installed; run: pip install 'castore[tune]'")
         return ExitStatus.INCOMPLETE
     if isinstance(error, OSError):
-        _say(_os_error_text(error))
+        _say("; ".join([_os_error_text(error), *hints]))
     else:
         text = f"{type(error).__name__}: {error}"
         _say(f"{text} (a fault in castore; for the place: python -X dev -m castore ...)")

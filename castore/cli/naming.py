@@ -6,11 +6,12 @@
 
 A kernel is given by its whole text, by the part before `[`, or with the wildcards `*`
 and `?`. (`[` is no wildcard here: kernel texts are full of it.) Whatever fits several
-things is refused, and the message names them.
+things is refused, and the message names them. The digits of ids may be upper case.
 """
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import re
 from functools import lru_cache
@@ -36,7 +37,11 @@ DEFAULT_NAMESPACE = "tuning"
 DIGITS_MIN = 4
 CANDIDATES_SHOWN = 8
 
-_is_abbreviation = re.compile(f"[0-9a-f]{{{DIGITS_MIN},64}}").fullmatch
+_MORE_DIGITS = "give more digits"
+_NEAR_NAMES_MAX = 3
+_NAMES_COMPARED_MAX = 2000
+
+_is_abbreviation = re.compile(f"[0-9a-fA-F]{{{DIGITS_MIN},64}}").fullmatch
 
 
 class AmbiguousNameError(CastoreError):
@@ -45,19 +50,21 @@ class AmbiguousNameError(CastoreError):
     Attributes:
         text: What was typed.
         candidates: Some of the things that it fits, as shown to people.
+        hint: How to choose between them.
     """
 
     exit_status = 2
 
-    def __init__(self, text: str, candidates: tuple[str, ...]) -> None:
+    def __init__(self, text: str, candidates: tuple[str, ...], hint: str) -> None:
         self.text = text
         self.candidates = candidates
-        super().__init__(text, candidates)
+        self.hint = hint
+        super().__init__(text, candidates, hint)
 
     def __str__(self) -> str:
         more = ", ..." if len(self.candidates) > CANDIDATES_SHOWN else ""
         some = ", ".join(self.candidates[:CANDIDATES_SHOWN])
-        return f"{shown(self.text)} is ambiguous; it fits {some}{more}"
+        return f"{shown(self.text)} is ambiguous; it fits {some}{more}; {self.hint}"
 
 
 def add_object(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +100,7 @@ def find_object(store: Store, text: str, *, topology: str | None = None) -> Obje
         RefNotFoundError: It looks like a ref, and there is none.
     """
     if len(text) == 64 and _is_abbreviation(text):
-        return ObjectId(text)
+        return ObjectId(text.lower())
     named = _named_ref(store, text)
     if named is not None:
         return named
@@ -109,6 +116,18 @@ def find_object(store: Store, text: str, *, topology: str | None = None) -> Obje
         return _only(text, {each.name: each for each in found}).object
 
 
+def object_digits(text: str) -> str:
+    """Return the digits of an id as ids have them, in lower case.
+
+    Raises:
+        MalformedError: `text` is not 4 to 64 hex digits.
+    """
+    if not _is_abbreviation(text):
+        reason = f"expected {DIGITS_MIN} to 64 hex digits, got {shown(text)}"
+        raise MalformedError("id", reason, "OBJ-1")
+    return text.lower()
+
+
 def expand_id(store: Store, text: str) -> ObjectId:
     """Return the id of the one object whose id begins with `text`.
 
@@ -117,14 +136,14 @@ def expand_id(store: Store, text: str) -> ObjectId:
         AmbiguousNameError: Several ids begin so.
         ObjectNotFoundError: None does.
     """
-    _check_digits(text)
-    if len(text) == 64:
-        return ObjectId(text)
-    found = tuple(islice(store.ids(text), CANDIDATES_SHOWN + 1))
+    digits = object_digits(text)
+    if len(digits) == 64:
+        return ObjectId(digits)
+    found = tuple(islice(store.ids(digits), CANDIDATES_SHOWN + 1))
     if not found:
         raise ObjectNotFoundError(text, (str(store.root), *store.alternates))
     if len(found) > 1:
-        raise AmbiguousNameError(text, found)
+        raise AmbiguousNameError(text, found, _MORE_DIGITS)
     return found[0]
 
 
@@ -137,7 +156,7 @@ def find_ref(store: Store, text: str, *, topology: str | None = None) -> Ref:
     """
     found = {each.name: each for each in _matching_refs(store, text, topology)}
     if not found:
-        raise RefNotFoundError(text)
+        raise _no_ref(store, text, topology)
     return _only(text, found)
 
 
@@ -167,14 +186,16 @@ def expand_topology(refs: Iterable[Ref], text: str) -> ObjectId:
         AmbiguousNameError: Several topologies begin so.
         RefNotFoundError: None does.
     """
-    _check_digits(text)
-    if len(text) == 64:
-        return ObjectId(text)
-    found = {each.topology for each in refs if each.topology and each.topology.startswith(text)}
+    digits = object_digits(text)
+    if len(digits) == 64:
+        return ObjectId(digits)
+    found = {each.topology for each in refs if each.topology and each.topology.startswith(digits)}
     if not found:
-        raise RefNotFoundError(f"for a topology that begins with {text}")
+        error = RefNotFoundError(f"for a topology that begins with {text}")
+        error.add_note("castore topology --list shows those that the store knows")
+        raise error
     if len(found) > 1:
-        raise AmbiguousNameError(text, tuple(sorted(found)))
+        raise AmbiguousNameError(text, tuple(sorted(found)), _MORE_DIGITS)
     return found.pop()
 
 
@@ -240,16 +261,13 @@ def _parsed(text: str, topology: str | None) -> tuple[str, Callable[[RefName], b
         return namespace, lambda name: name.key == rest
     layout.check_namespace(namespace)
     if namespace.startswith(layout.BY_KEY_PREFIX):
-        _check_digits(rest)
-        return namespace, lambda name: name.key.startswith(rest)
-    if topology is not None:
-        _check_digits(topology)
+        key = object_digits(rest)
+        return namespace, lambda name: name.key.startswith(key)
+    there = "" if topology is None else object_digits(topology)
     matches = _kernel_test(rest)
     return (
         namespace,
-        lambda name: (
-            matches(name.kernel or "") and (name.topology or "").startswith(topology or "")
-        ),
+        lambda name: matches(name.kernel or "") and (name.topology or "").startswith(there),
     )
 
 
@@ -260,11 +278,58 @@ def _kernel_test(pattern: str) -> Callable[[str], bool]:
 
 def _only(text: str, found: dict[RefName, _Found]) -> _Found:
     if len(found) > 1:
-        raise AmbiguousNameError(text, tuple(ref_text(name) for name in found))
+        names = tuple(found)
+        raise AmbiguousNameError(text, tuple(map(ref_text, names)), _how_to_choose(names))
     return next(iter(found.values()))
 
 
-def _check_digits(text: str) -> None:
-    if not _is_abbreviation(text):
-        reason = f"expected {DIGITS_MIN} to 64 lower-case hex digits, got {shown(text)}"
-        raise MalformedError("id", reason, "OBJ-1")
+def _how_to_choose(names: tuple[RefName, ...]) -> str:
+    if any(name.kernel is None for name in names):
+        return _MORE_DIGITS
+    if len({name.kernel for name in names}) == 1:
+        return "choose with --topology ID"
+    more = ", or --topology ID" if len({name.topology for name in names}) > 1 else ""
+    return f"give the whole kernel text{more}"
+
+
+def _no_ref(store: Store, text: str, topology: str | None) -> RefNotFoundError:
+    """Return the error for a ref that is not there, with what may have been meant."""
+    if topology is not None:
+        error = RefNotFoundError(f"{text} on topology {topology}")
+        there = {short_id(each.topology): None for each in _matching_refs(store, text, None)}
+        if there:
+            error.add_note(f"there is one on topology {_some(there)}")
+            return error
+    else:
+        error = RefNotFoundError(text)
+    namespace, slash, rest = text.rpartition("/")
+    if namespace.startswith(layout.BY_KEY_PREFIX):
+        return error
+    near = near_kernels(_known_names(store, namespace or DEFAULT_NAMESPACE), rest)
+    if near:
+        error.add_note(f"did you mean {_some(namespace + slash + name for name in near)}?")
+    return error
+
+
+def near_kernels(known: Iterable[str], text: str) -> list[str]:
+    """Return those of the `known` kernel texts or ids that somebody who typed `text` may mean."""
+    wanted = text.partition("[")[0]
+    texts_of: dict[str, list[str]] = {}
+    for name in known:
+        texts_of.setdefault(name.partition("[")[0], []).append(name)
+        if len(texts_of) == _NAMES_COMPARED_MAX:
+            break
+    if wanted in texts_of:  # with another problem, then
+        return sorted(texts_of[wanted])
+    return difflib.get_close_matches(wanted, texts_of, _NEAR_NAMES_MAX)
+
+
+def _known_names(store: Store, namespace: str) -> Iterator[str]:
+    if namespace != layout.NAMES:
+        yield from (each.kernel for each in store.refs(namespace) if each.kernel is not None)
+    if namespace in (layout.NAMES, DEFAULT_NAMESPACE):
+        yield from (each.key for each in store.names())
+
+
+def _some(names: Iterable[str]) -> str:
+    return ", ".join(islice(names, _NEAR_NAMES_MAX))

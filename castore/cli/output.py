@@ -36,8 +36,10 @@ class Output:
         for text in texts:
             self.line(text)
 
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print rows under a header; nothing where there are none."""
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
+        """Print rows under a header; where there are none, the remark `empty`."""
+        if not rows:
+            self.note(f"castore: {empty}")
         for row in columns(header, rows):
             print(row)
 

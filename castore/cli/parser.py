@@ -7,6 +7,7 @@ command line mentions are imported, so that `castore --help` stays quick.
 from __future__ import annotations
 
 import argparse
+import difflib
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar, cast
@@ -16,7 +17,7 @@ from castore.cli.text import printable
 from castore.errors import MalformedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from castore.cli.output import Output
 
@@ -45,7 +46,8 @@ COMMANDS = {
 _EPILOG = """\
 The store is the folder that --store names, else CASTORE_DIR, else one in the
 user's cache folder. CASTORE_ALTERNATES lists further stores to read.
-Ids may be abbreviated to their first digits, at least 4 of them.
+Ids may be abbreviated to their first digits, at least 4 of them. CASTORE_TRUST
+lists stores to use though others may write them (castore init --help).
 
 examples:
   castore tune --all
@@ -96,10 +98,29 @@ class Command(Protocol):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors take one line.
+    """An argument parser whose errors take one line, and name the help that helps.
 
     Inheriting is the only way that argparse offers to change that.
     """
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse, and refuse what is left here: the parser above does not know the command."""
+        parsed, left = super().parse_known_args(args, namespace)
+        if left:
+            self.error(f"unrecognized arguments: {' '.join(left)}")
+        return parsed, left
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Refuse a value that is not among the choices, with what may have been meant."""
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        what = f"there is no {action.dest} {value!r}"
+        near = difflib.get_close_matches(str(value), known, 1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        raise argparse.ArgumentError(None, f"{what}; {hint}")
 
     def error(self, message: str) -> NoReturn:
         """End the program with one line and the status for wrong usage."""

@@ -70,14 +70,15 @@ def _list(args: argparse.Namespace, output: Output) -> int:
     if output.as_json:
         output.data([{"object": pin.oid, "reason": pin.reason} for pin in found])
     else:
-        output.table(("OBJECT", "REASON"), [(short_id(pin.oid), pin.reason) for pin in found])
+        rows = [(short_id(pin.oid), pin.reason) for pin in found]
+        output.table(("OBJECT", "REASON"), rows, empty="nothing is pinned")
     return ExitStatus.DONE
 
 
 def _pinned(store: Store, args: argparse.Namespace) -> ObjectId:
     """Return the pinned object that is meant; it need not be there any more."""
     pinned = [pin.oid for pin in pins.pins(store)]
-    fitting = tuple(oid for oid in pinned if oid.startswith(args.object))
+    fitting = tuple(oid for oid in pinned if oid.startswith(args.object.lower()))
     if len(fitting) == 1 and len(args.object) >= naming.DIGITS_MIN:
         return fitting[0]
     oid = naming.find_object(store, args.object, topology=args.topology)

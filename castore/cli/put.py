@@ -13,6 +13,7 @@ from castore.cli.tagged import from_json
 from castore.errors import MalformedError
 from castore.format.canonical import encode, unpack
 from castore.format.value import CONTENT_BYTES_MAX, shown
+from castore.store.closure import split_links
 
 if TYPE_CHECKING:
     import argparse
@@ -29,12 +30,17 @@ Store the value in FILE, or on stdin, and print its id. Safe at any time: the sa
 value gets the same id, however often it is put. The object stays until gc finds
 it unreachable and older than its grace period; castore pin keeps it longer.
 
+A link to an object that the store lacks is stored all the same, with a warning.
+
 JSON says what castore cat prints: {"$link": ID} is a link, {"$weak": ID} a weak
 link, {"$bytes": BASE64} bytes, {"$float": "nan"} NaN. 1 is an integer, 1.0 a
 float. Input that repeats a key is refused. msgpack need not be canonical.""",
     examples=("""echo '{"kind": "note", "schema": 1}' | castore put""", "castore put result.json"),
     statuses=(ExitStatus.DAMAGE, ExitStatus.UNUSABLE),
-    meanings={ExitStatus.USAGE: "the input is malformed; the message names the place"},
+    meanings={
+        ExitStatus.USAGE: "the input is malformed; the message names the place",
+        ExitStatus.NOT_FOUND: "there is no such file",
+    },
 )
 
 
@@ -48,11 +54,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Store the value."""
-    data = _input(args.file)
+    try:
+        data = _input(args.file)
+    except FileNotFoundError:
+        output.note(f"castore: there is no file {args.file}")
+        return ExitStatus.NOT_FOUND
     value = _from_msgpack(data) if args.format == "msgpack" else from_json(_text(data))
     encode(value)  # what is refused is refused before a store is made
     with stores.to_fill(args) as store:
         oid = store.put(value)
+        missing = [each for each in split_links(value)[0] if not store.has(each)]
+    for each in missing:
+        output.note(f"castore: the value links to {each}, which is not in the store")
     if output.as_json:
         output.data({"object": oid})
     else:

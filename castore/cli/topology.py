@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from castore.cli import stores
+from castore.cli.devices import add_device, chosen, device_text, first_text, part
 from castore.cli.parser import Help
 from castore.cli.presentation import tree
 from castore.cli.status import ExitStatus
@@ -32,7 +33,7 @@ Changes nothing; without --list it needs no store.""",
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--device", choices=("auto", "wgpu", "numpy"), default="auto")
+    add_device(parser)
     parser.add_argument(
         "--list", dest="known", action="store_true", help="list those that the store knows"
     )
@@ -45,14 +46,14 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _describe(args: argparse.Namespace, output: Output) -> int:
     from castore.format.canonical import encode, object_id  # noqa: PLC0415 - quick start
-    from castore.tuning.machine import topology  # noqa: PLC0415 - other commands need no tuner
 
-    manifest = topology(args.device)
+    device, manifest = chosen(args.device, output)
     oid = object_id(encode(manifest))
     if output.as_json:
         output.data({"topology": oid, "manifest": tagged(manifest)})
     else:
         output.line(f"topology {oid}")
+        output.line(f"device {device_text(device, manifest)}")
         output.lines(tree({part: manifest[part] for part in ("silicon", "software")}))
     return ExitStatus.DONE
 
@@ -64,7 +65,8 @@ def _list(args: argparse.Namespace, output: Output) -> int:
         output.data([{"topology": oid, "manifest": tagged(value)} for oid, value in known])
     else:
         header = ("TOPOLOGY", "SILICON", "BACKEND", "DRIVER")
-        output.table(header, [_row(oid, value) for oid, value in known])
+        rows = [_row(oid, value) for oid, value in known]
+        output.table(header, rows, empty="the store knows no topology yet")
     return ExitStatus.DONE
 
 
@@ -74,17 +76,7 @@ def _known(store: Store) -> Iterator[tuple[ObjectId, Value]]:
 
 
 def _row(oid: ObjectId, value: Value) -> tuple[str, ...]:
-    silicon, software = _part(value, "silicon"), _part(value, "software")
-    name = _first_text(silicon, "device", "cpu_model")
-    driver = _first_text(software, "driver_version", "driver")
-    return (short_id(oid), name or "-", _first_text(software, "backend") or "-", driver or "-")
-
-
-def _part(value: Value, name: str) -> dict[str, Value]:
-    part = value.get(name) if isinstance(value, dict) else None
-    return part if isinstance(part, dict) else {}
-
-
-def _first_text(facts: dict[str, Value], *names: str) -> str:
-    found = (facts.get(name) for name in names)
-    return next((text for text in found if isinstance(text, str)), "")
+    silicon, software = part(value, "silicon"), part(value, "software")
+    name = first_text(silicon, "device", "cpu_model")
+    driver = first_text(software, "driver_version", "driver")
+    return (short_id(oid), name or "-", first_text(software, "backend") or "-", driver or "-")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import contextlib
 from typing import TYPE_CHECKING
 
 from castore.cli import progress, stores
+from castore.cli.builtin import built_in
+from castore.cli.devices import add_device, chosen, device_text
 from castore.cli.durations import parse_duration
 from castore.cli.parser import Help, argument, natural, positive
 from castore.cli.status import ExitStatus
@@ -14,7 +16,7 @@ from castore.errors import CastoreError, MalformedError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from castore.cli.output import Output
     from castore.store.store import Store
@@ -31,11 +33,12 @@ run in a process of their own under a time limit: one that hangs or crashes is
 rejected, and the search goes on. Afterwards a table compares each winner with the
 default schedule and with the slowest that the oracle accepted.
 
+Both ratios compare medians of the first round, in which all were measured.
+
 Other work on the machine makes timings worse, and a result tuned then is stored
 all the same: tune on a quiet machine. A result that is replaced stays in the log
-of its ref; castore restore brings it back.
-
---device auto takes wgpu where there is an adapter, else numpy.""",
+of its ref; castore restore brings it back. Kernels that were done when Ctrl-C
+is typed keep their results.""",
     examples=("castore tune --all", "castore tune matmul_f32 --device numpy --force"),
     meanings={
         ExitStatus.NOT_FOUND: "there is no such kernel",
@@ -50,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("kernels", metavar="KERNEL", nargs="*", help="the id of a kernel")
     parser.add_argument("--all", action="store_true", help="all built-in kernels")
-    parser.add_argument("--device", choices=("auto", "wgpu", "numpy"), default="auto")
+    add_device(parser)
     parser.add_argument(
         "--force", action="store_true", help="measure even what has a result that applies"
     )
@@ -90,8 +93,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
     results: list[TuneResult] = []
     failures: list[CastoreError] = []
     with stores.to_fill(args) as store:
-        device = _chosen_device(args.device, output)
-        with progress.tuning() as tell:
+        device, topology = chosen(args.device, output)
+        output.note(f"castore: device {device_text(device, topology)}")
+        with _told_what_is_kept(results, output), progress.tuning() as tell:
             for kernel in kernels:
                 try:
                     results.append(_tuned(store, kernel, device, args, tell))
@@ -114,24 +118,18 @@ def _chosen_kernels(args: argparse.Namespace) -> Sequence[Kernel]:
         raise MalformedError("KERNEL", f"give the ids of kernels, or --all; known are {known}")
     if args.all:
         return kernels.BUILT_IN
-    return [kernels.by_id(kernel_id) for kernel_id in dict.fromkeys(args.kernels)]
+    return list({kernel.id: kernel for kernel in map(built_in, args.kernels)}.values())
 
 
-def _chosen_device(device: str, output: Output) -> str:
-    """Return the device that `auto` means here, saying why if it is the last resort."""
-    from castore.tuning.errors import DeviceUnavailableError  # noqa: PLC0415 - as above
-    from castore.tuning.machine import PREFERRED, topology  # noqa: PLC0415 - as above
-
-    if device != "auto":
-        return device
-    for name, next_name in pairwise(PREFERRED):
-        try:
-            topology(name)
-        except DeviceUnavailableError as error:
-            output.note(f"castore: using {next_name}: {error}")
-        else:
-            return name
-    return PREFERRED[-1]
+@contextlib.contextmanager
+def _told_what_is_kept(results: Sequence[TuneResult], output: Output) -> Iterator[None]:
+    """Say what is stored already where the rest is not tuned, by Ctrl-C or a full disk, say."""
+    try:
+        yield
+    except (KeyboardInterrupt, OSError):
+        kept = ", ".join(result.kernel for result in results if not result.was_stored)
+        output.note(f"castore: stopped; {f'kept: {kept}' if kept else 'nothing new was stored'}")
+        raise
 
 
 def _tuned(
@@ -163,7 +161,7 @@ def _print_results(output: Output, results: Sequence[TuneResult]) -> None:
     if not measured:
         output.line("nothing was tuned: every result is stored already and applies")
     header = ("KERNEL", "DEVICE", "WINNER", "MEDIAN", "VS DEFAULT", "VS WORST", "OBJECT", "")
-    output.table(header, [_row(result) for result in results])
+    output.table(header, [_row(result) for result in results], empty="nothing was tuned")
     if measured:
         stored = len(results) - measured
         rest = f"; {counted(stored, 'result')} stored already" if stored else ""

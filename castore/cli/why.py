@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from castore.cli import stores
+from castore.cli.builtin import built_in
+from castore.cli.devices import add_device, chosen, device_text
+from castore.cli.differences import Difference, differences
+from castore.cli.naming import kernel_matcher
 from castore.cli.parser import Help
 from castore.cli.status import ExitStatus
 from castore.cli.text import schedule_text, short_id, time_text
@@ -22,9 +28,10 @@ if TYPE_CHECKING:
 HELP = Help(
     description="""\
 Tell whether the store has a result for a kernel that applies on this machine. If
-not, tell which fields differ: the source, the problem, the tolerance, the schedule
-space, the measuring policy, or the topology. Lists the other topologies for which
-the store has a result of this kernel. Measures nothing and changes nothing.""",
+not, tell which fields differ, with both values: the source, the problem, the
+tolerance, the schedule space, the measuring policy, or the topology; and what to do
+next. Lists the other topologies for which the store has a result of this kernel.
+Measures nothing and changes nothing.""",
     examples=("castore why matmul_f32", "castore why affine_f32 --accept other-driver"),
     statuses=(ExitStatus.UNUSABLE,),
     meanings={
@@ -38,7 +45,7 @@ the store has a result of this kernel. Measures nothing and changes nothing.""",
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("kernel", metavar="KERNEL", help="the id of a built-in kernel")
-    parser.add_argument("--device", choices=("auto", "wgpu", "numpy"), default="auto")
+    add_device(parser)
     parser.add_argument(
         "--accept",
         choices=("exact", "other-driver"),
@@ -50,22 +57,61 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     """Look for the result, and explain the answer."""
     from castore.format.canonical import encode, object_id  # noqa: PLC0415 - quick start
-    from castore.tuning import kernels  # noqa: PLC0415 - other commands need no tuner
     from castore.tuning.finder import Found, find  # noqa: PLC0415 - as above
-    from castore.tuning.machine import topology  # noqa: PLC0415 - as above
 
-    kernel = kernels.by_id(args.kernel)
     with stores.to_read(args) as store:
-        here = topology(args.device)
+        kernel = _asked_for(store, args.kernel)
+        device, here = chosen(args.device, output)
         here_id = object_id(encode(here))
         answer = find(store, kernel, topology=here, accept=args.accept)
+        differing: list[Difference] = []
+        if not isinstance(answer, Found):
+            differing = differences(store, kernel, here, here_id, answer.fields)
         others = _elsewhere(store, kernel, here_id)
     if output.as_json:
-        output.data(_document(kernel, here_id, answer, others))
+        output.data(_document(kernel, here_id, answer, differing, others))
+        return ExitStatus.DONE if isinstance(answer, Found) else ExitStatus.NOT_FOUND
+    output.line(answer.reason)
+    output.line(f"this machine is {device_text(device, here)}, topology {short_id(here_id)}")
+    if isinstance(answer, Found):
+        winner = answer.manifest.winner
+        schedule, median = schedule_text(winner.schedule), time_text(winner.timing.median_ns)
+        output.line(f"object {short_id(answer.object)}: {schedule}, median {median}")
     else:
-        output.lines(_told(here_id, answer))
-        _print_others(output, others)
+        output.lines(f"differs: {found}" for found in differing or answer.fields)
+        output.line(f"next: {_next_step(args, kernel, answer)}")
+    _print_others(output, others)
     return ExitStatus.DONE if isinstance(answer, Found) else ExitStatus.NOT_FOUND
+
+
+def _asked_for(store: Store, text: str) -> Kernel:
+    """Return the built-in kernel that is meant.
+
+    Raises:
+        UnknownKernelError: There is none; a note tells whether the store has results for it.
+    """
+    from castore.tuning.errors import UnknownKernelError  # noqa: PLC0415 - as above
+
+    try:
+        return built_in(text)
+    except UnknownKernelError as error:
+        matches = kernel_matcher(text)
+        if any(matches(known.kernel or "") for known in store.refs("tuning")):
+            error.add_note(
+                "the store has results for it, but only the code that defines it can tell whether "
+                f"they apply; see: castore ls --kernel {shlex.quote(text)}"
+            )
+        raise
+
+
+def _next_step(args: argparse.Namespace, kernel: Kernel, answer: Missing) -> str:
+    device = "" if args.device == "auto" else f" --device {args.device}"
+    tune = stores.with_store(args, f"tune {kernel.id}{device}")
+    is_software = all(name.startswith("topology.software.") for name in answer.fields)
+    if args.accept == "exact" and answer.fields and is_software:
+        accept = stores.with_store(args, f"why {kernel.id}{device} --accept other-driver")
+        return f"{tune} measures here; {accept} looks at the result from the same silicon"
+    return tune
 
 
 def _elsewhere(store: Store, kernel: Kernel, here: ObjectId) -> list[Ref]:
@@ -78,17 +124,6 @@ def _elsewhere(store: Store, kernel: Kernel, here: ObjectId) -> list[Ref]:
     return found
 
 
-def _told(here: ObjectId, answer: Found | Missing) -> list[str]:
-    from castore.tuning.finder import Missing  # noqa: PLC0415 - as above
-
-    lines = [answer.reason, f"this machine's topology is {short_id(here)}"]
-    if isinstance(answer, Missing):
-        return [*lines, *(f"differs: {name}" for name in answer.fields)]
-    winner = answer.manifest.winner
-    schedule, median = schedule_text(winner.schedule), time_text(winner.timing.median_ns)
-    return [*lines, f"object {short_id(answer.object)}: {schedule}, median {median}"]
-
-
 def _print_others(output: Output, others: list[Ref]) -> None:
     if others:
         output.line("also stored:")
@@ -96,11 +131,15 @@ def _print_others(output: Output, others: list[Ref]) -> None:
             (known.kernel or "", short_id(known.topology), short_id(known.object))
             for known in others
         ]
-        output.table(("KERNEL", "TOPOLOGY", "OBJECT"), rows)
+        output.table(("KERNEL", "TOPOLOGY", "OBJECT"), rows, empty="nothing")
 
 
 def _document(
-    kernel: Kernel, here: ObjectId, answer: Found | Missing, others: list[Ref]
+    kernel: Kernel,
+    here: ObjectId,
+    answer: Found | Missing,
+    differing: list[Difference],
+    others: list[Ref],
 ) -> dict[str, object]:
     from castore.tuning.finder import Found  # noqa: PLC0415 - as above
 
@@ -117,6 +156,7 @@ def _document(
         "topology": here,
         "reason": answer.reason,
         "fields": list(answer.fields),
+        "differences": [asdict(found) for found in differing],
         "found": found,
         "others": [
             {"kernel": known.kernel, "topology": known.topology, "object": known.object}

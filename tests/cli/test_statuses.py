@@ -77,9 +77,9 @@ def test_an_error_takes_one_line_and_has_its_status(
 def test_an_error_of_the_system_names_the_path(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    ended = run("put", str(tmp_path / "nothing"))
+    ended = run("put", str(tmp_path))
     assert ended.status == ExitStatus.FAILED
-    assert ended.err == f"castore: {tmp_path}/nothing: No such file or directory\n"
+    assert ended.err == f"castore: {tmp_path}: Is a directory\n"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_missing_store_is_named_with_the_way_to_make_one(
 ) -> None:
     ended = run("--store", str(tmp_path / "no store"), *arguments)
     assert ended.status == ExitStatus.NOT_FOUND
-    assert f"make one with: castore init '{tmp_path}/no store'\n" in ended.err
+    assert f"castore init '{tmp_path}/no store'\n" in ended.err
     assert not (tmp_path / "no store").exists()
 
 

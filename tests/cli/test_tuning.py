@@ -5,19 +5,24 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import castore
+from castore.cli.devices import device_text
+from castore.store.store import Store
 from castore.tuning import (
     DeviceUnavailableError,
     Found,
+    Kernel,
     Tolerance,
     TuneResult,
     find,
     kernels,
     machine,
     topology,
+    tuner,
 )
 from castore.tuning.kernels import affine_f32, matmul_f32
 
@@ -56,7 +61,8 @@ def test_tune_all_stores_results_and_does_nothing_the_second_time(run: Run, tmp_
     assert second.status == 0
     assert second.out.startswith("nothing was tuned: every result is stored already and applies\n")
     assert second.out.count("stored\n") == 2
-    assert second.err == ""
+    assert second.err.startswith("castore: device numpy: ")
+    assert second.err.count("\n") == 1
     assert run("fsck").status == 0
 
 
@@ -102,8 +108,50 @@ def test_auto_says_in_one_line_why_it_uses_numpy(run: Run, monkeypatch: pytest.M
     ended = run("tune", "affine_f32", *_SMALL)
     assert ended.status == 0
     told = "castore: using numpy: device wgpu cannot be used: no adapter was found\n"
-    assert ended.err.startswith(told)
+    assert ended.err.startswith(f"{told}castore: device numpy: ")
     assert " numpy " in ended.out
+    for command in (["why", "affine_f32"], ["topology"]):
+        ended = run(*command)
+        assert (ended.status, ended.err) == (0, told)
+        assert " numpy: " in ended.out
+        assert "(the CPU)" in ended.out
+
+
+@pytest.mark.usefixtures("small_kernels")
+@pytest.mark.parametrize("stopped_by", [KeyboardInterrupt(), OSError(28, "No space left")])
+def test_tune_that_is_stopped_says_in_one_line_what_is_kept(
+    stopped_by: BaseException, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = tuner.tune
+
+    def interrupted(store: Store, kernel: Kernel, **options: Any) -> TuneResult:
+        if kernel.id == "matmul_f32":
+            raise stopped_by
+        return real(store, kernel, **options)
+
+    monkeypatch.setattr(tuner, "tune", interrupted)
+    first = run("tune", "--all", "--device", "numpy", *_SMALL)
+    assert first.status == (130 if isinstance(stopped_by, KeyboardInterrupt) else 1)
+    assert "castore: stopped; kept: affine_f32[n=4096]\n" in first.err
+    assert run("why", "affine_f32", "--device", "numpy").status == 0
+    again = run("tune", "--all", "--device", "numpy", *_SMALL)
+    assert "castore: stopped; nothing new was stored\n" in again.err
+
+
+@pytest.mark.parametrize(
+    ("device", "adapter_type", "told"),
+    [
+        ("wgpu", "cpu", "wgpu: llvmpipe (a software adapter: it runs on the CPU)"),
+        ("wgpu", "discrete", "wgpu: llvmpipe"),
+        ("numpy", "cpu", "numpy: llvmpipe (the CPU)"),
+    ],
+)
+def test_a_device_is_told_with_the_adapter_and_whether_it_is_the_cpu(
+    device: str, adapter_type: str, told: str
+) -> None:
+    silicon: dict[str, Any] = {"device": "llvmpipe", "adapter_type": adapter_type}
+    assert device_text(device, {"silicon": silicon, "software": {}}) == told
+    assert device_text(device, "foreign") == f"{device}: unknown hardware"
 
 
 @pytest.mark.parametrize("arguments", [[], ["--all", "affine_f32"]])
@@ -146,6 +194,16 @@ def test_without_numpy_tune_says_what_to_install(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize("command", [["why", "affine_f32"], ["topology"], ["tune", "--all"]])
+def test_without_numpy_nothing_that_needs_a_device_shows_a_traceback(
+    command: list[str], tmp_path: Path
+) -> None:
+    assert _without("numpy", tmp_path, "init").returncode == 0
+    ended = _without("numpy", tmp_path, *command)
+    assert ended.returncode == 9
+    assert ended.stderr == ("castore: numpy is not installed; run: pip install 'castore[tune]'\n")
+
+
 def test_without_numpy_a_store_can_be_used(tmp_path: Path) -> None:
     assert _without("numpy", tmp_path, "init").returncode == 0
     assert _without("numpy", tmp_path, "fsck").returncode == 0
@@ -180,7 +238,44 @@ def test_why_tells_what_applies_and_which_fields_differ(
     monkeypatch.setattr(kernels, "BUILT_IN", (stricter, matmul))
     differs = run("why", "affine_f32", "--device", "numpy")
     assert differs.status == 3
-    assert "differs: semantic_version\ndiffers: tolerance\n" in differs.out
+    assert (
+        "differs: semantic_version: stored 1, here 2\n"
+        "differs: tolerance.absolute: stored 1e-06, here 1e-07\n"
+        "differs: tolerance.relative: stored 1e-06, here 1e-07\n"
+        "next: castore tune affine_f32 --device numpy\n"
+    ) in differs.out
+    document = run("why", "affine_f32", "--device", "numpy", "--json").document
+    assert document["differences"][0] == {
+        "field": "semantic_version",
+        "stored": "1",
+        "here": "2",
+    }
+
+
+@pytest.mark.usefixtures("small_kernels")
+def test_why_of_the_same_silicon_tells_of_the_result_that_could_be_accepted(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("tune", "affine_f32", "--device", "numpy", *_SMALL)
+    real = topology("numpy")
+    software = {**real["software"], "numpy": "99.0", "blas": "64" * 32, "features": ["a", "b"]}
+    monkeypatch.setattr(machine, "topology", lambda _: {**real, "software": software})
+    told = run("why", "affine_f32", "--device", "numpy").out
+    assert (
+        f"differs: topology.software.numpy: stored {real['software']['numpy']}, here 99.0" in told
+    )
+    assert "differs: topology.software.features: stored nothing, here a, b\n" in told
+    assert f"here {'64' * 6}\n" in told
+    assert "castore why affine_f32 --device numpy --accept other-driver" in told
+    accepted = run("why", "affine_f32", "--device", "numpy", "--accept", "other-driver")
+    assert accepted.status == 0
+
+
+@pytest.mark.usefixtures("small_kernels")
+def test_a_kernel_may_be_named_by_its_whole_text(run: Run) -> None:
+    [result] = run("tune", "affine_f32[n=4096]", "--device", "numpy", "--json", *_SMALL).document
+    assert result["kernel"] == "affine_f32[n=4096]"
+    assert run("why", "affine_f32[n=4096]", "--device", "numpy").status == 0
 
 
 def test_why_lists_other_topologies_that_know_the_kernel(tuned: TuneResult, run: Run) -> None:
@@ -191,6 +286,9 @@ def test_why_lists_other_topologies_that_know_the_kernel(tuned: TuneResult, run:
     document = run("why", "affine_f32", "--device", "numpy", "--json").document
     assert document["found"] is None
     assert "topology.silicon.cpu_model" in document["fields"]
+    [model] = [each for each in document["differences"] if "cpu_model" in each["field"]]
+    assert model["stored"] == "Recorded CPU"
+    assert model["here"] != "Recorded CPU"
     assert [each["object"] for each in document["others"]] == [tuned.object]
 
 
@@ -199,7 +297,8 @@ def test_topology_prints_the_manifest_whose_id_it_tells(run: Run) -> None:
     manifest = document["manifest"]
     assert castore.object_id(castore.encode(manifest)) == document["topology"]
     told = run("topology", "--device", "numpy").out
-    assert told.startswith(f"topology {document['topology']}\nsilicon:\n")
+    assert told.startswith(f"topology {document['topology']}\ndevice numpy: ")
+    assert "(the CPU)\nsilicon:\n" in told
     assert "backend: numpy" in told
 
 
