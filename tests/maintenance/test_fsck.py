@@ -374,9 +374,12 @@ def replaced(store: Store, path: str, data: bytes) -> Store:
 
 
 @pytest.mark.parametrize("which", ["object", "name", *map(slowly, ["ref", "log"])])
-def test_every_flipped_bit_and_every_cut_is_named_and_never_other_content(which: str) -> None:
+def test_every_flipped_bit_and_every_cut_is_named_and_never_other_content(
+    which: str, tried: Callable[[str, int], None]
+) -> None:
     store, files = tiny()
     path = list(files)[["object", "ref", "name", "log"].index(which)]
+    tried("damages", len(variants(files[path])))
     silent: list[str] = []
     for what, data in variants(files[path]):
         damaged = replaced(store, path, data)

@@ -101,13 +101,17 @@ def error_of(work: Callable[[Store], None], fs: FaultyFileSystem) -> OSError | C
         pytest.param(errno.EIO, marks=pytest.mark.slow),
         pytest.param(errno.EDQUOT, marks=pytest.mark.slow),
         pytest.param(errno.EACCES, marks=pytest.mark.slow),
+        pytest.param(errno.ESTALE, marks=pytest.mark.slow),
+        pytest.param(errno.EROFS, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
 def test_whichever_call_fails_nothing_is_half_published(
-    work: Callable[[Store], None], number: int
+    work: Callable[[Store], None], number: int, tried: Callable[[str, int], None]
 ) -> None:
-    for fail_at in range(count_of(work)):
+    calls = count_of(work)
+    tried("injected faults", calls)
+    for fail_at in range(calls):
         sound = with_one_ref()
         fs = FaultyFileSystem(sound.fs, fail_at=fail_at, error=OSError(number, "made up"))
         error = error_of(work, fs)

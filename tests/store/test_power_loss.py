@@ -322,13 +322,15 @@ def calls_of(disk: MemoryFileSystem, act: Act) -> int:
 @pytest.mark.parametrize(("unsynced", "unsynced_names"), all_losses)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_what_was_acknowledged_survives_and_all_else_is_whole_or_absent(
-    name: str, unsynced: Content, unsynced_names: Names
+    name: str, unsynced: Content, unsynced_names: Names, tried: Callable[[str, int], None]
 ) -> None:
     prepare, act = SCENARIOS[name]
     disk = new_disk()
     prepare(Store(disk))
     disk = copy_of(disk)
-    for power_ops in range(calls_of(disk, act) + 1):
+    calls = calls_of(disk, act)
+    tried("crash points", calls + 1)
+    for power_ops in range(calls + 1):
         fs = copy_of(disk, power_ops=power_ops)
         promises = collected(act, fs)
         rebooted = Store(fs.after_power_loss(unsynced=unsynced, unsynced_names=unsynced_names))
@@ -340,13 +342,15 @@ def test_what_was_acknowledged_survives_and_all_else_is_whole_or_absent(
 @pytest.mark.parametrize(("unsynced", "unsynced_names"), all_losses)
 @pytest.mark.parametrize("name", REPEATABLE)
 def test_the_operation_can_be_repeated_after_the_power_loss(
-    name: str, unsynced: Content, unsynced_names: Names
+    name: str, unsynced: Content, unsynced_names: Names, tried: Callable[[str, int], None]
 ) -> None:
     prepare, act = REPEATABLE[name]
     disk = new_disk()
     prepare(Store(disk))
     disk = copy_of(disk)
-    for power_ops in range(0, calls_of(disk, act) + 1, 3):
+    cuts = range(0, calls_of(disk, act) + 1, 3)
+    tried("crash points", len(cuts))
+    for power_ops in cuts:
         fs = copy_of(disk, power_ops=power_ops)
         collected(act, fs)
         rebooted = Store(fs.after_power_loss(unsynced=unsynced, unsynced_names=unsynced_names))
@@ -395,7 +399,7 @@ def void(_: object) -> None:
 @pytest.mark.parametrize(("unsynced", "unsynced_names"), all_losses)
 @pytest.mark.parametrize("name", UNSYNCED)
 def test_what_another_writer_left_unsynced_is_made_durable_too(
-    name: str, unsynced: Content, unsynced_names: Names
+    name: str, unsynced: Content, unsynced_names: Names, tried: Callable[[str, int], None]
 ) -> None:
     prepare, act = UNSYNCED[name]
 
@@ -407,6 +411,7 @@ def test_what_another_writer_left_unsynced_is_made_durable_too(
     first = careless()
     before = first.ops
     collected(act, first)
+    tried("crash points", first.ops - before + 1)
     for cut in range(first.ops - before + 1):
         fs = careless()
         fs._power_ops = fs.ops + cut
