@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from bench.measure import Bench
 
-_BENCHES = ("store", "scale", "startup", "compat")
+_BENCHES = ("store", "scale", "startup", "compat", "reliability")
 _IN_MEMORY = ("tmpfs", "ramfs")
 _DESCRIPTION = """\
 Measure castore against the same work written out bare, and print a table for
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.name is None:
         for name in _BENCHES:
-            print(f"{name:8} {_promise(name)}")
+            print(f"{name:11} {_promise(name)}")
         return 0
     # Without a handler the folder would stay behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -60,7 +60,7 @@ def _run(name: str, options: argparse.Namespace) -> None:
         if about["file system"] in _IN_MEMORY:
             print(f"note: {folder} is in memory, where a sync costs nothing", file=sys.stderr)
         bench = cast("Bench", importlib.import_module(f"bench.{name}").run)
-        result = bench(Plan(folder, quick=options.quick))
+        result = bench(Plan(folder, quick=options.quick, count=options.count))
     shown = report.as_json if options.json else report.as_table
     print(shown(name, result, about), flush=True)
 
@@ -81,6 +81,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print one line of JSON for each")
     parser.add_argument(
         "--quick", action="store_true", help="a few operations only, to see that it works"
+    )
+    parser.add_argument(
+        "--count",
+        type=int,
+        metavar="N",
+        help="how many objects reliability compares (default: as many as its limits are for)",
     )
     parser.add_argument(
         "--dir", default=".", help="where to put the data: on a disk (default: here)"

@@ -26,10 +26,12 @@ class Plan:
     Attributes:
         folder: Where it may write; fresh, and removed afterwards.
         quick: Whether to only show that it works: few operations, figures without meaning.
+        count: How many objects the large stores hold; None for as many as the limits are for.
     """
 
     folder: str
     quick: bool
+    count: int | None = None
 
     def sized(self, full: int, quick: int) -> int:
         """Return one of two counts."""

@@ -15,7 +15,7 @@ from castore import encode
 if TYPE_CHECKING:
     from pathlib import Path
 
-BENCHES = ("store", "scale", "startup", "compat")
+BENCHES = ("store", "scale", "startup", "compat", "reliability")
 
 
 def test_without_a_name_every_bench_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,6 +24,7 @@ def test_without_a_name_every_bench_is_listed(capsys: pytest.CaptureFixture[str]
     assert listed == list(BENCHES)
 
 
+@pytest.mark.tools("git")
 @pytest.mark.parametrize("name", BENCHES)
 def test_a_quick_bench_reports_rows_and_machine_and_leaves_nothing_behind(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
