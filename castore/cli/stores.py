@@ -8,8 +8,8 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from castore.errors import MalformedError, ReadOnlyStoreError, StoreNotFoundError
-from castore.store.opening import default_root, has_format, open_store
+from castore.errors import ReadOnlyStoreError, StoreNotFoundError
+from castore.store.opening import absolute, default_root, has_format, open_store
 
 if TYPE_CHECKING:
     import argparse
@@ -32,14 +32,8 @@ _ANOTHER_FOLDER_HELPS = frozenset(
 
 def root(args: argparse.Namespace) -> str:
     """Return the folder that is meant, whether a store is there or not."""
-    if args.store is None:
-        return os.path.abspath(os.path.expanduser(default_root()))
-    if not args.store:
-        # An unset variable, most likely; it must not turn the current folder into a store.
-        raise MalformedError("--store", "an empty path names no store")
     # The shell leaves the ~ of --store=~/x alone.
-    folder: str = os.path.expanduser(args.store)
-    return os.path.abspath(folder)
+    return absolute(default_root() if args.store is None else os.path.expanduser(args.store))
 
 
 @contextlib.contextmanager

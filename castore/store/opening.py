@@ -97,7 +97,7 @@ def default_root() -> str:
     """
     named = os.environ.get("CASTORE_DIR")
     if named:
-        return named
+        return os.path.expanduser(named)  # a shell leaves the ~ of a quoted value alone
     from platformdirs import user_cache_path  # noqa: PLC0415 - only needed here, and not light
 
     try:
@@ -286,7 +286,8 @@ def _prepare_local(fs: PosixFileSystem) -> None:
 
 def _alternates(alternates: Iterable[AnyPath]) -> Iterable[FileSystem]:
     listed = os.environ.get("CASTORE_ALTERNATES", "")
-    for path in (*alternates, *filter(None, listed.split(os.pathsep))):
+    named = map(os.path.expanduser, filter(None, listed.split(os.pathsep)))
+    for path in (*alternates, *named):
         root = absolute(path)
         try:
             is_store = has_format(root)

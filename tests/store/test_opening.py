@@ -239,6 +239,21 @@ def test_castore_dir_names_the_store_that_is_used_without_a_path(
     assert castore.open().root == tmp_path / "named"
 
 
+def test_a_tilde_in_a_variable_is_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quoted one reaches the program; it must not make a folder called `~`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with castore.open(tmp_path / "below") as below:
+        oid = below.put(1)
+    monkeypatch.setenv("CASTORE_DIR", "~/named")
+    monkeypatch.setenv("CASTORE_ALTERNATES", "~/below")
+    with castore.open() as store:
+        assert store.root == tmp_path / "named"
+        assert store.get(oid) == 1
+
+
 def test_without_castore_dir_the_cache_folder_of_the_user_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
