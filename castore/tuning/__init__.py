@@ -3,6 +3,20 @@
 `tune` measures and stores, `find` looks up, `topology` says what this machine is.
 Names are loaded when first used; `find` needs neither numpy nor a device when it is
 told the topology.
+
+A kernel of your own is a `Kernel`: sizes, a `Signature` of `ArraySpec`s (of float32, int32
+or uint32), inputs from a seed (`uniform_f32` makes some), an oracle in float64, a
+`Tolerance`, and an implementation for each kind of device. README.md has one in full.
+
+- `WgslImplementation` for `wgpu`: a template with `${name}` for sizes, knobs and derived
+  names, and expressions for the launch. `expression.evaluate` says what they may hold.
+- `PythonImplementation` for `numpy`: the `module:name` of a function
+  `f(inputs, output, sizes, schedule)` that fills the array `output` in place. A worker process
+  imports it by that name, so it cannot live in the running script.
+- `deferred("module:name")` stands for a function that is imported when it is called: give
+  it as `make_inputs` and `oracle` where a lookup must not import numpy.
+- Results hang on the function's module and on what it imports of your own; raise
+  `semantic_version` when the meaning changes in another way.
 """
 
 from __future__ import annotations
@@ -10,13 +24,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from castore.tuning.errors import PackageMissingError
+
 if TYPE_CHECKING:
     from castore.tuning import kernels
     from castore.tuning.device import Clock, Device, LocalDevice
     from castore.tuning.errors import (
         DeviceUnavailableError,
+        KernelChangedError,
         NestedTuningError,
         NothingAcceptableError,
+        SourceUnavailableError,
         UnknownKernelError,
     )
     from castore.tuning.events import (
@@ -27,12 +45,14 @@ if TYPE_CHECKING:
         RoundBegan,
     )
     from castore.tuning.evidence import Evidence, Trial
+    from castore.tuning.expression import evaluate
     from castore.tuning.finder import Found, Missing, find
-    from castore.tuning.kernel import Kernel, Signature, Tolerance
+    from castore.tuning.inputs import uniform_f32
+    from castore.tuning.kernel import Implementation, Kernel, Signature, Tolerance
     from castore.tuning.machine import topology
     from castore.tuning.manifests import CertificationManifest, Provenance, TuningManifest
-    from castore.tuning.program import ArraySpec
-    from castore.tuning.python_source import PythonImplementation
+    from castore.tuning.program import ArraySpec, Binding, Program, PythonProgram, WgslProgram
+    from castore.tuning.python_source import PythonImplementation, deferred
     from castore.tuning.records import (
         Applicability,
         CandidateResult,
@@ -42,7 +62,7 @@ if TYPE_CHECKING:
         MeasuringPolicy,
     )
     from castore.tuning.replay import Recorded, ReplayDevice
-    from castore.tuning.space import Knob, ScheduleSpace
+    from castore.tuning.space import Knob, Schedule, ScheduleSpace
     from castore.tuning.statistics import TimingSummary
     from castore.tuning.topology_manifest import silicon_id
     from castore.tuning.tuner import TuneResult, tune
@@ -51,6 +71,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Applicability": "records",
     "ArraySpec": "program",
+    "Binding": "program",
     "CandidateMeasured": "events",
     "CandidateRejected": "events",
     "CandidateResult": "records",
@@ -65,20 +86,26 @@ _HOMES = {
     "Failure": "records",
     "Finished": "events",
     "Found": "finder",
+    "Implementation": "kernel",
     "Kernel": "kernel",
+    "KernelChangedError": "errors",
     "Knob": "space",
     "LocalDevice": "device",
     "MeasuringPolicy": "records",
     "Missing": "finder",
     "NestedTuningError": "errors",
     "NothingAcceptableError": "errors",
+    "Program": "program",
     "Provenance": "manifests",
     "PythonImplementation": "python_source",
+    "PythonProgram": "program",
     "Recorded": "replay",
     "ReplayDevice": "replay",
     "RoundBegan": "events",
+    "Schedule": "space",
     "ScheduleSpace": "space",
     "Signature": "kernel",
+    "SourceUnavailableError": "errors",
     "TimingSummary": "statistics",
     "Tolerance": "kernel",
     "Trial": "evidence",
@@ -86,15 +113,20 @@ _HOMES = {
     "TuningManifest": "manifests",
     "UnknownKernelError": "errors",
     "WgslImplementation": "wgsl",
+    "WgslProgram": "program",
+    "deferred": "python_source",
+    "evaluate": "expression",
     "find": "finder",
     "silicon_id": "topology_manifest",
     "topology": "machine",
     "tune": "tuner",
+    "uniform_f32": "inputs",
 }
 
 __all__ = [
     "Applicability",
     "ArraySpec",
+    "Binding",
     "CandidateMeasured",
     "CandidateRejected",
     "CandidateResult",
@@ -109,20 +141,27 @@ __all__ = [
     "Failure",
     "Finished",
     "Found",
+    "Implementation",
     "Kernel",
+    "KernelChangedError",
     "Knob",
     "LocalDevice",
     "MeasuringPolicy",
     "Missing",
     "NestedTuningError",
     "NothingAcceptableError",
+    "PackageMissingError",
+    "Program",
     "Provenance",
     "PythonImplementation",
+    "PythonProgram",
     "Recorded",
     "ReplayDevice",
     "RoundBegan",
+    "Schedule",
     "ScheduleSpace",
     "Signature",
+    "SourceUnavailableError",
     "TimingSummary",
     "Tolerance",
     "Trial",
@@ -130,11 +169,15 @@ __all__ = [
     "TuningManifest",
     "UnknownKernelError",
     "WgslImplementation",
+    "WgslProgram",
+    "deferred",
+    "evaluate",
     "find",
     "kernels",
     "silicon_id",
     "topology",
     "tune",
+    "uniform_f32",
 ]
 
 
@@ -144,7 +187,12 @@ def __getattr__(name: str) -> object:
         return import_module("castore.tuning.kernels")
     if name not in _HOMES:
         raise AttributeError(f"module 'castore.tuning' has no attribute {name!r}")
-    found = getattr(import_module(f"castore.tuning.{_HOMES[name]}"), name)
+    try:
+        found = getattr(import_module(f"castore.tuning.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name == "numpy":
+            raise PackageMissingError("numpy", "tune") from error
+        raise
     globals()[name] = found
     return found
 

@@ -64,6 +64,25 @@ class NothingAcceptableError(CastoreError):
         return f"{self.kernel}: none of {self.evaluated} candidates is acceptable: {shown}"
 
 
+class PackageMissingError(CastoreError, ImportError):
+    """A package that an extra of castore installs is not there.
+
+    Attributes:
+        package: The package.
+        extra: The extra.
+    """
+
+    exit_status = 9
+
+    def __init__(self, package: str, extra: str) -> None:
+        self.package = package
+        self.extra = extra
+        super().__init__(package, extra)
+
+    def __str__(self) -> str:
+        return f"{self.package} is not installed; run: pip install 'castore[{self.extra}]'"
+
+
 class SourceUnavailableError(CastoreError):
     """What a kernel runs cannot be read, so nobody can tell which result is of it.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import os
 import sys
 from typing import TYPE_CHECKING, TypeAlias
 
-from castore.tuning.errors import DeviceUnavailableError
+from castore.tuning.errors import DeviceUnavailableError, PackageMissingError
 from castore.tuning.host import usable_cores
 from castore.tuning.worker_process import describe
 
@@ -39,6 +40,7 @@ def topology(device: str = "auto") -> dict[str, Value]:
 
     Raises:
         DeviceUnavailableError: There is no such device here.
+        PackageMissingError: numpy is not installed.
     """
     return copy.deepcopy(_described(chosen(device)))
 
@@ -73,6 +75,8 @@ def _described(device: str, *, look_again: bool = True) -> dict[str, Value]:
     if found is None or (isinstance(found, str) and look_again):
         if len(_known) >= _KNOWN_MAX:
             _known.clear()
+        if importlib.util.find_spec("numpy") is None:
+            raise PackageMissingError("numpy", "tune")  # which every worker needs
         try:
             found = describe(device)
         except DeviceUnavailableError as error:

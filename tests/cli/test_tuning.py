@@ -83,12 +83,12 @@ def test_one_kernel_without_an_acceptable_candidate_costs_the_others_nothing(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, matmul = kernels.BUILT_IN
-    impossible = dataclasses.replace(affine_f32.sized(n=64), tolerance=Tolerance(0.0, 0.0))
+    impossible = dataclasses.replace(affine_f32.sized(n=600), tolerance=Tolerance(0.0, 0.0))
     monkeypatch.setattr(kernels, "BUILT_IN", (impossible, matmul))
     ended = run("tune", "--all", "--device", "numpy", *_SMALL)
     assert ended.status == 8
-    assert "castore: affine_f32[n=64]: none of 2 candidates is acceptable" in ended.err
-    assert "affine_f32[n=64]: rejected block=" in ended.err
+    assert "castore: affine_f32[n=600]: none of 2 candidates is acceptable" in ended.err
+    assert "affine_f32[n=600]: rejected block=" in ended.err
     assert "tuned 1 kernel\n" in ended.out
     assert [ref["kernel"] for ref in run("ls", "--namespace", "tuning", "--json").document] == [
         matmul.text

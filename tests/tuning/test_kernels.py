@@ -24,7 +24,7 @@ def agrees(kernel: Kernel, schedule: dict[str, int]) -> None:
     assert judge(output, job.expected, kernel.tolerance, poison=0).reason == ""
 
 
-@given(st.integers(1, 3000), st.sampled_from([512, 1024, 2**20]))
+@given(st.integers(1, 3000), st.sampled_from([0, 512, 1024]))
 @settings(deadline=None)
 def test_affine_in_blocks_agrees_with_the_oracle(n: int, block: int) -> None:
     agrees(kernels.affine_f32.sized(n=n), {"block": block})
@@ -62,6 +62,25 @@ def test_inputs_are_spread_over_minus_one_to_one() -> None:
 def test_every_default_schedule_is_in_its_space(kernel: Kernel) -> None:
     for implementation in kernel.implementations.values():
         assert implementation.space.default_schedule(kernel.sizes)
+
+
+@pytest.mark.parametrize("n", [1, 100, 512, 513, 2**20])
+def test_no_block_of_affine_is_as_long_as_the_vector(n: int) -> None:
+    space = kernels.affine_f32.implementations["numpy"].space
+    blocks = [schedule["block"] for schedule in space.schedules({"n": n})]
+    assert blocks == [0, *(2**power for power in range(9, 20) if 2**power < n)]
+
+
+def test_blocks_of_matmul_grow_with_the_matrix() -> None:
+    space = kernels.matmul_f32.implementations["numpy"].space
+
+    def blocks(n: int) -> set[int]:
+        return {schedule["block_n"] for schedule in space.schedules({"m": 1, "k": 1, "n": n})}
+
+    assert blocks(1) == blocks(48) == {24, 48}
+    assert blocks(49) == blocks(96) == {24, 48, 96}
+    assert blocks(97) == blocks(1000) == {24, 48, 96, 192}
+    assert space.default_schedule({"m": 1, "n": 1, "k": 1})
 
 
 def test_a_job_is_fixed_before_any_candidate_and_names_itself_by_digests() -> None:

@@ -78,8 +78,10 @@ affine_f32 = Kernel(
         "numpy": PythonImplementation(
             function="castore.tuning.kernels.affine_numpy:affine",
             space=ScheduleSpace(
-                knobs=(Knob("block", tuple(2**power for power in range(9, 21))),),
-                default={"block": 2**20},
+                # 0 stands for the whole vector; a block that holds all of it would be the same.
+                knobs=(Knob("block", (0, *(2**power for power in range(9, 21)))),),
+                default={"block": 0},
+                constraints=("block < n",),
             ),
         ),
     },

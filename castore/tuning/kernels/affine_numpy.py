@@ -35,9 +35,12 @@ def affine(
     sizes: Mapping[str, int],
     schedule: Mapping[str, int],
 ) -> None:
-    """Write a * x + b into `output`, block by block, so that a block stays in a core's memory."""
+    """Write a * x + b into `output`, block by block, so that a block stays in a core's memory.
+
+    A block of 0 is the whole vector.
+    """
     a, b = inputs["coefficients"]
-    x, block = inputs["x"], schedule["block"]
+    x, block = inputs["x"], schedule["block"] or sizes["n"]
     for start in range(0, sizes["n"], block):
         part = output[start : start + block]
         np.multiply(x[start : start + block], a, out=part)

@@ -133,6 +133,9 @@ matmul_f32 = Kernel(
                     Knob("block_k", _BLOCKS),
                 ),
                 default={"block_m": 48, "block_n": 48, "block_k": 48},
+                # A block that would hold twice the matrix does what the next smaller one does;
+                # the default's is left in for matrices that are smaller still.
+                constraints=tuple(f"block_{size} < max(2 * {size}, 49)" for size in "mnk"),
             ),
         ),
     },
