@@ -25,7 +25,7 @@ from castore.tuning.poison import FIRST, LAST, OTHER, TOLD, pattern, poison
 from castore.tuning.program import GUARD_BYTES
 from castore.tuning.records import Failure
 from castore.tuning.topology_manifest import differing_fields
-from castore.tuning.worker_process import START_LIMIT_S, WorkerLostError, WorkerProcess
+from castore.tuning.worker_process import START_LIMIT_S, WorkerLostError, WorkerProcess, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,7 +160,8 @@ class _WorkerTrials:
         except OSError as error:
             raise DeviceUnavailableError(self._device, f"no room for its inputs: {error}") from None
         if reply.has("failure"):
-            raise DeviceUnavailableError(self._device, reply.text("failure"))
+            forget()
+            raise unavailable(self._device, reply)
         self._must_be_where_it_was(reply.fields("topology").values)
         clock = reply.fields("clock")
         return Clock(clock.text("source"), clock.number("tick_ns"))

@@ -168,7 +168,7 @@ def describe(device: str) -> dict[str, Value]:
         message: dict[str, Value] = {"op": "describe", "device": device}
         reply = worker.ask(message, time_limit_s=START_LIMIT_S)
         if reply.has("failure"):
-            raise DeviceUnavailableError(device, _plain(reply.text("failure"), device))
+            raise unavailable(device, reply)
         return reply.fields("topology").values
     except WorkerLostError as error:
         raise DeviceUnavailableError(device, error.reason) from None
@@ -176,8 +176,10 @@ def describe(device: str) -> dict[str, Value]:
         worker.kill()
 
 
-def _plain(failure: str, device: str) -> str:
-    return failure.removeprefix(f"device {device} cannot be used: ")
+def unavailable(device: str, reply: Fields) -> DeviceUnavailableError:
+    """Return the error that a worker's answer, a failure, stands for."""
+    told = reply.text("failure").removeprefix(str(DeviceUnavailableError(device, "")))
+    return DeviceUnavailableError(device, told)
 
 
 def _environment(folder: Path) -> dict[str, str]:

@@ -505,6 +505,20 @@ def test_a_device_that_is_another_one_in_the_worker_ends_the_tuning(
     assert result.topology != castore.object_id(castore.encode(told))
 
 
+def test_a_device_that_is_gone_when_a_candidate_is_measured_says_so_once(
+    double: DoubleKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = double(modes.RIGHT)
+    monkeypatch.setattr(WorkerDevice, "topology", lambda _: {"silicon": {}, "software": {}})
+    device = WorkerDevice("abacus")
+    trials = device.trials(Job.of(kernel, seed=1), policy=MeasuringPolicy(), time_limit_s=20)
+    with trials as bench, pytest.raises(DeviceUnavailableError) as caught:
+        measure(bench, kernel, modes.RIGHT)
+    assert str(caught.value) == (
+        "device abacus cannot be used: no entry point of that name in castore.devices"
+    )
+
+
 @pytest.mark.parametrize("time_limit_s", [1e300, float("inf")])
 def test_a_time_limit_may_be_longer_than_any_clock_counts(
     double: DoubleKernel, time_limit_s: float
