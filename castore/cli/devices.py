@@ -47,14 +47,14 @@ def chosen(device: str, output: Output) -> tuple[str, dict[str, Value]]:
 
 
 def device_text(device: str, topology: Value) -> str:
-    """Return a device in words, such as `numpy: AMD EPYC (the CPU)`."""
+    """Return a device in words, such as `numpy: AMD EPYC, the CPU`."""
     silicon = part(topology, "silicon")
     name = first_text(part(topology, "software"), "device_text")
     name = name or first_text(silicon, "device", "cpu_model") or "unknown hardware"
     if first_text(silicon, "adapter_type") != "cpu":
         return f"{device}: {name}"
-    what = "the CPU" if device == "numpy" else "a software adapter: it runs on the CPU"
-    return f"{device}: {name} ({what})"
+    what = "the CPU" if device == "numpy" else "a software adapter that runs on the CPU"
+    return f"{device}: {name}, {what}"
 
 
 def part(topology: Value, name: str) -> dict[str, Value]:

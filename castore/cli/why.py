@@ -72,7 +72,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         output.data(_document(kernel, here_id, answer, differing, others))
         return ExitStatus.DONE if isinstance(answer, Found) else ExitStatus.NOT_FOUND
     output.line(answer.reason)
-    output.line(f"this machine is {device_text(device, here)}, topology {short_id(here_id)}")
+    output.line(f"here: {device_text(device, here)}; topology {short_id(here_id)}")
     if isinstance(answer, Found):
         winner = answer.manifest.winner
         schedule, median = schedule_text(winner.schedule), time_text(winner.timing.median_ns)
