@@ -27,6 +27,8 @@ LOG_BYTES_MAX = 2**30
 _CHECK_DIGITS = 16
 _ABSENT = "-"
 _TEXT_CHARACTERS_MAX = 256
+_LINE_BYTES_MAX = 4096  # the longest key, kernel, writer and reason take less
+_find_lines = re.compile(b"[^\n]+").finditer
 _control = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -81,12 +83,19 @@ def encode_entry(entry: LogEntry) -> bytes:
 
 def decode_entries(namespace: str, data: bytes) -> Iterator[LogEntry | MalformedError]:
     """Yield the entries of a log, oldest first, and an error in place of each damaged line."""
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if line:
-            try:
-                yield decode_entry(namespace, line)
-            except MalformedError as error:
-                yield MalformedError(f"line {number}", error.reason, "REF-8")
+    for number, line in enumerate(lines(data), start=1):
+        try:
+            yield decode_entry(namespace, line)
+        except MalformedError as error:
+            yield MalformedError(f"line {number}", error.reason, "REF-8")
+
+
+def lines(data: bytes) -> Iterator[bytes]:
+    """Yield the lines of a log that are not empty, without their ends, one at a time.
+
+    All at once they would take many times the log's memory, were it nothing but line ends.
+    """
+    return (found[0] for found in _find_lines(data))
 
 
 def decode_entry(namespace: str, line: bytes) -> LogEntry:
@@ -95,6 +104,8 @@ def decode_entry(namespace: str, line: bytes) -> LogEntry:
     Raises:
         MalformedError: The line is not whole, or not an entry of this namespace.
     """
+    if len(line) > _LINE_BYTES_MAX:
+        raise MalformedError("line", "longer than any entry", "REF-8")
     try:
         text = line.decode()
     except UnicodeDecodeError:

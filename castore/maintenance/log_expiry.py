@@ -124,7 +124,7 @@ def read(store: Store, namespace: str, path: str) -> list[Line]:
         data = store.fs.read(path, limit_bytes_max=reflog.LOG_BYTES_MAX)
     except FileNotFoundError:
         return []
-    return [_line(namespace, each) for each in data.split(b"\n") if each]
+    return [_line(namespace, each) for each in reflog.lines(data)]
 
 
 def _line(namespace: str, data: bytes) -> Line:

@@ -79,9 +79,8 @@ def _from_logs(store: Store, since_ns: int) -> Iterator[ObjectId]:
     _refuse_hidden_logs(store)
     for namespace, path in log.log_files(store.fs):
         data = store.fs.read(path, limit_bytes_max=reflog.LOG_BYTES_MAX)
-        for line in data.split(b"\n"):
-            if line:
-                yield from _from_line(namespace, line, since_ns)
+        for line in reflog.lines(data):
+            yield from _from_line(namespace, line, since_ns)
 
 
 def _from_line(namespace: str, line: bytes, since_ns: int) -> Iterator[ObjectId]:
