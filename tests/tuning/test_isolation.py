@@ -1,16 +1,7 @@
 """Candidates that misbehave, each in a real worker process, cost nothing but themselves."""
 
-import contextlib
 import dataclasses
 import os
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
-import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -30,83 +21,18 @@ from castore.tuning import (
     machine,
     tune,
 )
-from castore.tuning.device import Observation, Trials
-from castore.tuning.errors import NestedTuningError
+from castore.tuning.device import Observation
 from castore.tuning.fields import Fields
 from castore.tuning.job import Job
 from castore.tuning.poison import FIRST, LAST, pattern
-from castore.tuning.private_folder import private_folder
 from castore.tuning.python_source import deferred
 from castore.tuning.records import Failure, MeasuringPolicy
 from castore.tuning.worker_device import WorkerDevice
 from castore.tuning.worker_device import _read as read_output
-from castore.tuning.worker_process import IN_WORKER, WorkerLostError, WorkerProcess
+from castore.tuning.worker_process import WorkerLostError, WorkerProcess
 
 from .candidates import misbehaving as modes
-
-DoubleKernel = Callable[..., Kernel]
-
-PATIENCE_S = 60.0
-
-
-@contextmanager
-def workbench(kernel: Kernel, *, time_limit_s: float = 20.0) -> Iterator[Trials]:
-    job = Job.of(kernel, seed=1)
-    device = WorkerDevice("numpy")
-    with device.trials(job, policy=MeasuringPolicy(), time_limit_s=time_limit_s) as trials:
-        yield trials
-
-
-def measure(
-    trials: Trials, kernel: Kernel, mode: int, *, dispatches: int = 1
-) -> Observation | Failure:
-    schedule = {"mode": mode}
-    program = kernel.implementations["numpy"].program(kernel, schedule)
-    return trials.measure(schedule, program, samples=2, dispatches=dispatches)
-
-
-class Line:
-    """Where candidates connect to; a connection ends when no process has it any more."""
-
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(PATIENCE_S)
-        self.port = self._listener.getsockname()[1]
-        self._open: list[socket.socket] = []
-
-    def accept(self) -> str:
-        connection, _ = self._listener.accept()
-        connection.settimeout(PATIENCE_S)
-        self._open.append(connection)
-        return connection.recv(100).decode()
-
-    def wait_for_the_end(self, of: int | None = None) -> None:
-        for connection in self._open[:of]:
-            with contextlib.suppress(ConnectionResetError):
-                assert connection.recv(1) == b""
-
-    def close(self) -> None:
-        for part in (self._listener, *self._open):
-            part.close()
-
-
-@pytest.fixture
-def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
-    made = Line()
-    monkeypatch.setenv("TELL_PORT", str(made.port))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a folder for all temporary ones."""
-    made = tmp_path / "temporary"
-    made.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(made))
-    monkeypatch.setenv("TMPDIR", str(made))
-    return made
-
+from .workbench import DoubleKernel, measure, workbench
 
 REJECTED = {
     modes.KILLED: ("worker", "SIGKILL"),
@@ -278,205 +204,6 @@ def test_a_result_that_looks_like_the_poison_is_accepted_from_who_computes_it(
         idle = measure(trials, kernel, 1)
         assert isinstance(idle, Failure)
         assert "64 of 64 elements were not written" in idle.reason
-
-
-def test_what_a_candidate_started_ends_with_its_worker(double: DoubleKernel, line: Line) -> None:
-    kernel = double(modes.RIGHT, modes.FORKS)
-    with workbench(kernel) as trials:
-        assert isinstance(measure(trials, kernel, modes.FORKS), Observation)
-        line.accept()
-    line.wait_for_the_end()
-
-
-def test_a_child_that_outlives_its_worker_is_ended_and_delays_nothing(
-    double: DoubleKernel, line: Line
-) -> None:
-    kernel = double(modes.RIGHT, modes.FORKS_AND_EXITS)
-    with workbench(kernel, time_limit_s=PATIENCE_S) as trials:
-        failure = measure(trials, kernel, modes.FORKS_AND_EXITS)
-        assert isinstance(failure, Failure)
-        assert "exit status 3" in failure.reason
-        line.accept()
-        line.wait_for_the_end()
-
-
-def test_nothing_waits_for_a_daemon_that_a_candidate_leaves_behind(
-    double: DoubleKernel, line: Line
-) -> None:
-    kernel = double(modes.RIGHT, modes.STARTS_A_DAEMON)
-    with workbench(kernel) as trials:
-        assert isinstance(measure(trials, kernel, modes.STARTS_A_DAEMON), Observation)
-        daemon = int(line.accept())
-    os.kill(daemon, signal.SIGKILL)  # It fails if the daemon is gone already.
-
-
-def test_of_what_a_candidate_prints_only_the_end_is_kept(
-    double: DoubleKernel, temporary: Path
-) -> None:
-    kernel = double(modes.RIGHT, modes.FLOODS)
-    with workbench(kernel) as trials:
-        assert isinstance(measure(trials, kernel, modes.FLOODS), Observation)
-        worker, _ = trials._running()  # type: ignore[attr-defined]  # looks behind the protocol
-        assert len(worker._last_words) <= 4096
-        files = [path for path in temporary.rglob("*") if path.is_file()]
-        assert max(path.stat().st_size for path in files) < 10_000
-
-
-SCRIPT = """
-    import os, signal, sys, time
-    import numpy as np
-    import castore
-    from castore.tuning import (
-        ArraySpec, Kernel, Knob, PythonImplementation, ScheduleSpace, Signature, Tolerance, tune
-    )
-
-    sys.path.append({candidates!r})
-
-    def fork(*_):
-        import misbehaving
-        if os.fork() == 0:
-            misbehaving.tell(str(os.getpid()))
-            time.sleep(600)
-
-    signal.signal(signal.SIGUSR1, fork)
-
-    def copy(inputs, output, sizes, schedule):
-        if schedule["mode"]:
-            import misbehaving
-            misbehaving._INSTEAD[schedule["mode"]]()
-        output[:] = inputs["x"]
-
-    kernel = Kernel(
-        id="copy_f32", semantic_version=1, sizes={{"n": 8}},
-        signature=lambda sizes: Signature(
-            (ArraySpec("x", "float32", (sizes["n"],)),), ArraySpec("y", "float32", (sizes["n"],))
-        ),
-        make_inputs=lambda sizes, seed: {{"x": np.full(sizes["n"], seed, np.float32)}},
-        oracle=lambda inputs: inputs["x"].astype(np.float64),
-        tolerance=Tolerance(0.0, 0.0),
-        implementations={{
-            "numpy": PythonImplementation(
-                "script:copy", ScheduleSpace((Knob("mode", ({mode},)),), {{"mode": {mode}}})
-            )
-        }},
-    )
-    {guard}
-        with castore.open({store!r}) as store:
-            print(tune(store, kernel, device="numpy", time_limit_s={time_limit_s}).schedule)
-"""
-
-
-@contextmanager
-def script(tmp_path: Path, guard: str, mode: int) -> Iterator[subprocess.Popen[str]]:
-    """Run a script that tunes; it ends with the block."""
-    text = SCRIPT.format(
-        guard=guard,
-        mode=mode,
-        candidates=str(Path(__file__).parent / "candidates"),
-        store=str(tmp_path / "store"),
-        # Where no Python runs any more, the worker notices at its time limit.
-        time_limit_s=1 if mode == modes.HOLDS_THE_GIL else PATIENCE_S,
-    )
-    (tmp_path / "script.py").write_text(textwrap.dedent(text))
-    with subprocess.Popen(
-        [sys.executable, str(tmp_path / "script.py")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def test_a_script_that_tunes_its_own_kernel_works_under_a_guard(tmp_path: Path) -> None:
-    with script(tmp_path, 'if __name__ == "__main__":', modes.RIGHT) as process:
-        printed, errors = process.communicate(timeout=PATIENCE_S)
-    assert (printed, errors) == ("{'mode': 0}\n", "")
-
-
-def test_a_script_that_tunes_when_it_is_imported_is_refused_with_the_remedy(
-    tmp_path: Path,
-) -> None:
-    with script(tmp_path, "if True:", modes.RIGHT) as process:
-        _, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1
-    assert 'put the call under: if __name__ == "__main__":' in errors
-
-
-def test_tuning_inside_a_worker_is_refused(
-    store: Store, double: DoubleKernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine.forget()
-    monkeypatch.setenv(IN_WORKER, "1")
-    for nested in (
-        lambda: tune(store, double(0), device="numpy"),
-        lambda: tune(store, double(0)),
-        machine.topology,
-    ):
-        with pytest.raises(NestedTuningError, match="__main__"):
-            nested()
-
-
-@pytest.mark.parametrize("mode", [modes.HANGS, modes.FORKS_AND_HANGS, modes.HOLDS_THE_GIL])
-def test_nothing_outlives_a_tuner_that_is_killed(
-    tmp_path: Path, temporary: Path, line: Line, mode: int
-) -> None:
-    with script(tmp_path, 'if __name__ == "__main__":', mode) as process:
-        for _ in range(2 if mode == modes.FORKS_AND_HANGS else 1):
-            assert line.accept() == "here"
-        process.kill()
-        line.wait_for_the_end()
-    if mode != modes.HOLDS_THE_GIL:
-        # Processes of a group end in any order; the folder went before the first of them.
-        assert list(temporary.iterdir()) == []
-
-
-def test_a_worker_ends_with_its_tuner_though_another_process_has_the_pipe(
-    tmp_path: Path, line: Line
-) -> None:
-    with script(tmp_path, 'if __name__ == "__main__":', modes.HANGS) as process:
-        assert line.accept() == "here"
-        process.send_signal(signal.SIGUSR1)
-        forked = int(line.accept())
-        try:
-            process.kill()
-            line.wait_for_the_end(of=1)
-        finally:
-            os.kill(forked, signal.SIGKILL)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux chooses by this number")
-def test_when_memory_runs_out_the_worker_is_the_first_to_go(double: DoubleKernel) -> None:
-    kernel = double(modes.RIGHT)
-    with workbench(kernel) as trials:
-        assert isinstance(measure(trials, kernel, modes.RIGHT), Observation)
-        worker, _ = trials._running()  # type: ignore[attr-defined]  # looks behind the protocol
-        score = Path(f"/proc/{worker._process.pid}/oom_score_adj").read_text()
-    assert int(score) == 1000
-
-
-def test_a_folder_of_a_tuner_that_is_long_dead_is_removed_and_one_in_use_is_not(
-    temporary: Path,
-) -> None:
-    old = temporary / "castore-worker-old"
-    strangers = temporary / "castore-other"
-    for folder in (old, strangers):
-        folder.mkdir()
-        (folder / "input-x").write_bytes(b"x")
-        os.utime(folder, (0, 0))
-    with private_folder() as held:
-        assert not old.exists()
-        os.utime(held, (0, 0))
-        with private_folder() as other:
-            assert held.exists()
-            assert {path.name for path in temporary.iterdir()} == {
-                strangers.name,
-                held.name,
-                other.name,
-            }
-    assert list(temporary.iterdir()) == [strangers]
 
 
 def test_an_output_that_is_not_a_file_of_the_right_size_is_not_read(tmp_path: Path) -> None:
