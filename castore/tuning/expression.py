@@ -55,6 +55,8 @@ def evaluate(expression: str, names: Mapping[str, int]) -> int:
         MalformedError: The text uses anything else, a name that is not given, or divides by
             zero.
     """
+    if type(expression) is not str:
+        raise MalformedError(".expression", f"expected text, got {expression!r}")
     try:
         return _value(_parsed(expression), names)
     except (_RefusedError, SyntaxError, ZeroDivisionError, TypeError) as error:
@@ -87,6 +89,8 @@ def _value(node: ast.expr, names: Mapping[str, int]) -> int:
             return int(all(truths) if isinstance(op, ast.And) else any(truths))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
             return _FUNCTIONS[name](*(_value(arg, names) for arg in args))
+        case ast.Name(id=name):
+            raise _RefusedError(f"{name!r} is not known")
     raise _RefusedError(f"{ast.unparse(node)!r} is not allowed")
 
 

@@ -139,6 +139,11 @@ class Kernel:
         if not isinstance(tolerance, Tolerance):
             raise MalformedError(".tolerance", f"expected a Tolerance, got {tolerance!r}")
         for device, implementation in self.implementations.items():
+            if not hasattr(implementation, "names"):
+                raise MalformedError(
+                    f".implementations.{device}",
+                    f"expected a PythonImplementation or the like, got {implementation!r}",
+                )
             taken = sorted(self.sizes.keys() & implementation.names)
             if taken:
                 raise MalformedError(

@@ -48,6 +48,8 @@ class ArraySpec:
         if self.dtype not in ITEM_BYTES:
             known = ", ".join(ITEM_BYTES)
             raise MalformedError(f".{self.name}.dtype", f"{self.dtype!r} is not one of {known}")
+        if type(self.shape) is not tuple:
+            raise MalformedError(f".{self.name}.shape", f"expected a tuple, got {self.shape!r}")
         for extent in self.shape:
             check_integer(f".{self.name}.shape", extent, least=1)
 

@@ -120,7 +120,7 @@ def check_reference(reference: object) -> tuple[str, str]:
     """
     wanted = "expected the text module:name, which a worker process can import"
     if type(reference) is not str:
-        raise MalformedError(".function", f"{wanted}, got {reference!r}")
+        raise MalformedError(".function", f"{wanted}, got {_told(reference)}")
     module, _, name = reference.partition(":")
     if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise MalformedError(reference, f"{wanted}; name is a function at its top level")
@@ -128,6 +128,13 @@ def check_reference(reference: object) -> tuple[str, str]:
         reason = "a worker process cannot import the running script; move the function to a module"
         raise MalformedError(reference, reason)
     return module, name
+
+
+def _told(given: object) -> str:
+    if not callable(given):
+        return repr(given)
+    module, name = getattr(given, "__module__", "?"), getattr(given, "__qualname__", "?")
+    return f"the function itself, which {module}:{name} might name"
 
 
 def source_digest(reference: str) -> str:

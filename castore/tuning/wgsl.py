@@ -74,6 +74,10 @@ class WgslImplementation:
                 reason = "expected a tuple of three expressions as text"
                 raise MalformedError(f".{field_name}", f'{reason}, ("64", "1", "1") for one')
 
+        for field_name, names in (("overrides", self.overrides), ("uniforms", self.uniforms)):
+            if type(names) is not tuple:
+                raise MalformedError(f".{field_name}", f"expected a tuple of names, got {names!r}")
+
     @property
     def names(self) -> frozenset[str]:
         """The knobs and the derived names."""
@@ -119,6 +123,12 @@ class WgslImplementation:
 
     def _bindings(self, kernel: Kernel) -> tuple[Binding, ...]:
         signature = kernel.signature(kernel.sizes)
+        known = [spec.name for spec in signature.inputs]
+        unknown = [name for name in self.uniforms if name not in known]
+        if unknown:
+            raise MalformedError(
+                ".uniforms", f"{', '.join(unknown)}: inputs are {', '.join(known)}"
+            )
         inputs = [
             Binding(spec.name, self._access(spec), spec.size_bytes) for spec in signature.inputs
         ]
@@ -144,8 +154,8 @@ def _filled(template: str, names: Mapping[str, int]) -> str:
             ".template", f"cannot be filled in: {unknown} is not known; {_known(names)}"
         ) from None
     except ValueError as error:
-        # A dollar sign that begins no name; WGSL itself has none.
-        raise MalformedError(".template", f"cannot be filled in: {error}") from None
+        reason = f"cannot be filled in: {error}; a $ begins a name, as in ${{name}}"
+        raise MalformedError(".template", reason) from None
 
 
 def _known(names: Mapping[str, int]) -> str:

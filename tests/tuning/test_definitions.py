@@ -15,6 +15,7 @@ from castore.tuning import (
     Found,
     Kernel,
     Knob,
+    PythonImplementation,
     Recorded,
     ReplayDevice,
     ScheduleSpace,
@@ -62,6 +63,7 @@ def test_a_tolerance_that_is_no_number_of_at_least_zero_is_refused(bad: Any) -> 
         ("sizes", {"n": np.int64(4)}, r"\.sizes\.n.*\(int64\)"),
         ("sizes", {"n": 4, "mode": 1}, r"\.implementations\.numpy: mode is the name of a size"),
         ("tolerance", 1e-6, r"\.tolerance: expected a Tolerance"),
+        ("implementations", {"numpy": print}, r"\.implementations\.numpy: expected a Python"),
     ],
 )
 def test_a_kernel_that_could_not_be_stored_is_refused(
@@ -98,6 +100,8 @@ def test_a_space_with_two_knobs_of_a_name_or_one_text_of_constraints_is_refused(
         (("x", "float64", (4,)), r"\.x\.dtype: 'float64' is not one of float32, int32, uint32"),
         (("x", "float32", (4.0,)), r"\.x\.shape"),
         (("x", "float32", (0,)), r"\.x\.shape"),
+        (("x", "float32", 4), r"\.x\.shape: expected a tuple"),
+        (("x", "float32", [4]), r"\.x\.shape: expected a tuple"),
         (("../x", "float32", (4,)), r"\.arrays"),
     ],
 )
@@ -114,6 +118,8 @@ def test_an_array_that_no_device_could_bind_is_refused(array: Any, where: str) -
         ({"dispatch": "n"}, r"\.dispatch: expected a tuple of three"),
         ({"derived": {"items": "1"}}, r"\.derived\.items: there is a knob"),
         ({"derived": {"Tile": "1"}}, r"\.derived"),
+        ({"overrides": "workgroup_size"}, r"\.overrides: expected a tuple of names"),
+        ({"uniforms": "coefficients"}, r"\.uniforms: expected a tuple of names"),
     ],
 )
 def test_a_wgsl_implementation_that_contradicts_itself_is_refused(
@@ -123,6 +129,34 @@ def test_a_wgsl_implementation_that_contradicts_itself_is_refused(
     assert isinstance(made, WgslImplementation)
     with pytest.raises(MalformedError, match=where):
         dataclasses.replace(made, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            {"template": "${m} ${n}"},
+            r"\$\{m\} is not known; .* are contiguous, items, n, work",
+        ),
+        ({"template": "$ ${n}"}, r"as in \$\{name\}"),
+        ({"dispatch": ("m", "1", "1")}, "'m' is not known"),
+        ({"uniforms": ("coefficient",)}, r"\.uniforms: coefficient: inputs are coefficients, x"),
+    ],
+)
+def test_a_wgsl_implementation_that_names_what_is_not_there_is_refused(
+    change: dict[str, Any], reason: str
+) -> None:
+    kernel = kernels.affine_f32
+    made = kernel.implementations["wgpu"]
+    assert isinstance(made, WgslImplementation)
+    broken = dataclasses.replace(made, **change)
+    with pytest.raises(MalformedError, match=reason):
+        broken.program(kernel, broken.space.default_schedule(kernel.sizes))
+
+
+def test_a_function_object_is_refused_with_the_text_that_might_name_it() -> None:
+    with pytest.raises(MalformedError, match="which dataclasses:replace might name"):
+        PythonImplementation(dataclasses.replace, ScheduleSpace((), {}))  # type: ignore[arg-type]
 
 
 def test_an_override_that_nothing_gives_a_value_is_refused() -> None:
