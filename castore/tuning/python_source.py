@@ -17,8 +17,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import io
-import site
-import sysconfig
+import os
 import tokenize
 from dataclasses import dataclass
 from functools import lru_cache
@@ -145,14 +144,13 @@ def source_digest(reference: str) -> str:
     """
     module, name = check_reference(reference)
     try:
-        closure = _Family.of(module).closure(module)
+        own, others = _Family.of(module).closure(module)
     except (OSError, ImportError, ValueError, SyntaxError) as error:
         raise SourceUnavailableError(reference, f"its source cannot be read: {error}") from None
-    own = closure.pop(module)
     if not own.bound & {name, "*"}:
         raise SourceUnavailableError(reference, f"{name} is not defined in its module")
-    others = [f"{each}\x1e{parsed.digest}" for each, parsed in sorted(closure.items())]
-    return blake3("\x1d".join([name, own.digest, *others]).encode()).hexdigest()
+    parts = [f"{file}\x1e{parsed.digest}" for file, parsed in sorted(others.items())]
+    return blake3("\x1d".join([name, own.digest, *parts]).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +163,7 @@ class _Family:
         is_shared: Whether others' packages lie there too; only `top` is the author's then.
     """
 
-    root: Path
+    root: str
     top: str
     is_shared: bool
 
@@ -174,39 +172,53 @@ class _Family:
         spec = importlib.util.find_spec(module)
         if spec is None or not spec.has_location or spec.origin is None:
             raise ImportError(f"module {module} has no file")
-        place = Path(spec.origin)
-        depth = module.count(".") + (spec.submodule_search_locations is not None)
-        root = place.parents[depth]
-        return cls(root, module.partition(".")[0], str(root.resolve()) in _installation_folders())
+        root = spec.origin
+        for _ in range(module.count(".") + 1 + (spec.submodule_search_locations is not None)):
+            root = os.path.dirname(root)
+        return cls(root, module.partition(".")[0], _is_shared(root))
 
-    def closure(self, module: str) -> dict[str, _Parsed]:
-        """Return what a module says, and all of the family that it imports, by name."""
-        path = self._path(module)
-        if path is None or path.suffix != ".py":
+    def closure(self, module: str) -> tuple[_Parsed, dict[str, _Parsed]]:
+        """Return what a module says, and all of the family that it imports, by file."""
+        files = self._files(module)
+        source = next((file for file in files if file.endswith(".py")), None)
+        if source is None:
             raise ImportError(f"module {module} has no source file below {self.root}")
-        found = {module: _parsed(path.read_bytes())}
-        wanted = [*found[module].absolute_imports(module, path)]
+        own = _parsed(_content(self.root, source))
+        # A compiled module goes before its source when Python looks for one.
+        others = {file: _compiled(_content(self.root, file)) for file in files if file != source}
+        seen = {module}
+        wanted = [*own.absolute_imports(module, source)]
         while wanted:
             current = wanted.pop()
-            path = None if current in found else self._path(current)
-            if path is not None:
-                found[current] = _parsed_leniently(path.read_bytes())
-                wanted += found[current].absolute_imports(current, path)
-        return found
+            if current in seen:
+                continue
+            seen.add(current)
+            for file in self._files(current):
+                others[file] = _parsed_leniently(_content(self.root, file))
+                wanted += others[file].absolute_imports(current, file)
+        return own, others
 
-    def _path(self, module: str) -> Path | None:
+    def _files(self, module: str) -> list[str]:
+        """Return the files, from `root` on, that might be a module."""
         if self.is_shared and module.partition(".")[0] != self.top:
-            return None
-        place = self.root.joinpath(*module.split("."))
-        files = [place / "__init__.py", place.with_name(place.name + ".py")]
-        files += [place.with_name(place.name + suffix) for suffix in _BINARY]
-        return next((file for file in files if file.is_file()), None)
+            return []
+        place = module.replace(".", "/")
+        folder = os.path.join(self.root, place)
+        names = [place + ".py", *(place + suffix for suffix in _BINARY)]
+        if os.path.isdir(folder):
+            names.insert(0, place + "/__init__.py")
+        elif not os.path.isdir(os.path.dirname(folder)):
+            return []  # a name in a module, and no module of its own
+        return [name for name in names if os.path.isfile(os.path.join(self.root, name))]
 
 
-@lru_cache(maxsize=1)
-def _installation_folders() -> frozenset[str]:
-    folders = {*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()}
-    return frozenset(str(Path(folder).resolve()) for folder in folders)
+def _content(root: str, file: str) -> bytes:
+    return Path(root, file).read_bytes()
+
+
+@lru_cache(maxsize=64)
+def _is_shared(root: str) -> bool:
+    return any(name.endswith(".dist-info") for name in os.listdir(root))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +235,9 @@ class _Parsed:
     bound: frozenset[str] = frozenset()
     imports: tuple[tuple[int, str], ...] = ()
 
-    def absolute_imports(self, module: str, path: Path) -> Iterator[str]:
+    def absolute_imports(self, module: str, file: str) -> Iterator[str]:
         """Yield the whole names of `imports`, as seen from this module."""
-        package = module if path.stem == "__init__" else module.rpartition(".")[0]
+        package = module if file.endswith("/__init__.py") else module.rpartition(".")[0]
         parts = package.split(".") if package else []
         for level, name in self.imports:
             kept = parts[: len(parts) - level + 1] if level else []
@@ -236,7 +248,11 @@ def _parsed_leniently(content: bytes) -> _Parsed:
     try:
         return _parsed(content)
     except (SyntaxError, ValueError):
-        return _Parsed(blake3(content).hexdigest())  # a compiled module, or one for other Pythons
+        return _compiled(content)  # it is, or it is for another Python
+
+
+def _compiled(content: bytes) -> _Parsed:
+    return _Parsed(blake3(content).hexdigest())
 
 
 @lru_cache(maxsize=256)

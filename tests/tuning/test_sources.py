@@ -1,6 +1,7 @@
 """Identity of source: the same text is the same kernel, one token makes another."""
 
 import dataclasses
+import importlib.machinery
 import itertools
 import sys
 import types
@@ -165,15 +166,24 @@ def test_what_only_a_type_checker_imports_is_no_source(
     assert digest(source) == before
 
 
-def test_packages_of_others_are_no_source(
-    tmp_path: Path, digest: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared = frozenset({str(tmp_path.resolve())})
-    monkeypatch.setattr("castore.tuning.python_source._installation_folders", lambda: shared)
+def test_packages_of_others_are_no_source(tmp_path: Path, digest: Callable[[str], str]) -> None:
+    (tmp_path / "other-1.0.dist-info").mkdir()
     (tmp_path / "other.py").write_text("x = 1\n")
     before = digest("import other\n" + KERNEL.format("pass"))
     (tmp_path / "other.py").write_text("x = 2\n")
     assert digest("import other\n" + KERNEL.format("pass")) == before
+
+
+def test_a_compiled_helper_counts_by_its_bytes(
+    tmp_path: Path, digest: Callable[[str], str]
+) -> None:
+    compiled = tmp_path / f"other{importlib.machinery.EXTENSION_SUFFIXES[-1]}"
+    source = "import other\n" + KERNEL.format("other.helper()")
+    seen = {digest(source)}
+    for content in (b"\x7fELF 1", b"\x7fELF 2"):
+        compiled.write_bytes(content)
+        seen.add(digest(source))
+    assert len(seen) == 3
 
 
 def test_a_helper_that_cannot_be_parsed_counts_by_its_bytes(
