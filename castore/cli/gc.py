@@ -30,7 +30,8 @@ the store. Stores that borrow objects from this one through alternates are not
 consulted. gc removes no refs; castore forget does. Entries of the ref logs that
 are older than their expiry are trimmed in the end.
 
-With --dry-run, print what would be removed and change nothing. With --auto, which
+With --dry-run, print what would be removed and change nothing, also in a store
+that may only be read. With --auto, which
 is cheap enough to run after every tuning run, do nothing unless the last gc is long
 ago or many objects have come since, nor while another gc is running.""",
     examples=("castore gc --dry-run", "castore gc --grace 14d", "castore gc --auto"),
@@ -83,6 +84,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
             decision = auto_gc.decide(store)
             if not decision.is_due:
                 return _nothing(output, decision.reason)
+        if args.dry_run and store.read_only:
+            return _collect(store, args, output)
         try:
             with gc.locked(store, wait_s=0 if args.auto else args.wait):
                 return _collect(store, args, output)

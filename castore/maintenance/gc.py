@@ -19,6 +19,7 @@ an object reachable later also freshens it.
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -116,6 +117,9 @@ def plan(
 ) -> Plan:
     """Return what a gc would remove; changes nothing.
 
+    A store that may only be read has a plan too, for people: what it needs of the file system's
+    clock and of locks can be had by writing alone, so this machine's clock has to do.
+
     Args:
         store: The store.
         grace_s: Keep unreachable objects younger than this, in seconds.
@@ -126,17 +130,19 @@ def plan(
         MaintenanceRefusedError: There are objects but no refs: a mount may be missing.
         CorruptObjectError: An object that must be followed is damaged.
     """
-    if store.read_only:
-        raise ReadOnlyStoreError(store.fs.root, store.read_only)
     refuse_without_refs(store, "gc")
     notes: list[str] = []
-    do_locks_work = _do_locks_work(store)
+    if store.read_only:
+        notes.append(
+            "the store is read-only: ages go by this machine's clock, writers are not seen"
+        )
+    do_locks_work = bool(store.read_only) or _do_locks_work(store)
     if not do_locks_work and grace_s < GRACE_S:
         notes.append("file locks do nothing here: the grace period is raised to 14 days")
         grace_s = GRACE_S
-    now_ns = store.fs.clock_ns(layout.CLOCK)
+    now_ns = time.time_ns() if store.read_only else store.fs.clock_ns(layout.CLOCK)
     cutoff_ns = now_ns - int(grace_s * _NS)
-    lease_ns = _oldest_lease_ns(store)
+    lease_ns = None if store.read_only else _oldest_lease_ns(store)
     if lease_ns is not None and lease_ns < cutoff_ns:
         cutoff_ns = lease_ns
         notes.append("a writer is at work: what was written since it began is kept")
@@ -173,7 +179,12 @@ def apply(
         store: The store.
         plan: What `plan` returned.
         progress: Called with the number of objects done, and how many there are.
+
+    Raises:
+        ReadOnlyStoreError: It may only be read.
     """
+    if store.read_only:
+        raise ReadOnlyStoreError(store.fs.root, store.read_only)
     _empty_trash(store)
     removed = freed_bytes = 0
     spared: set[ObjectId] = set()

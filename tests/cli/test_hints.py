@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import castore
+from castore import ReadOnlyStoreError
+from castore.maintenance import gc
 from castore.store.store import Store
 
 from .conftest import Run
@@ -238,3 +241,27 @@ def test_an_object_that_only_a_log_names_and_that_is_damaged_points_to_repair(
     assert "castore repair" in ended.err
     run("repair")
     assert run("gc").status == 0
+
+
+def test_gc_plans_for_a_store_that_may_only_be_read_and_removes_nothing(
+    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.record("tuning", _HERE, "gemm", 1)
+    loose = store.put("nobody needs this")
+    young = run("gc", "--dry-run")
+    old = run("gc", "--dry-run", "--grace", "0s")
+    monkeypatch.setattr("castore.fs.posix.PosixFileSystem.is_writable", lambda _: False)
+    monkeypatch.setattr("castore.fs.posix.PosixFileSystem._open_lock", None)
+    for arguments, writable in (([], young), (["--grace", "0s"], old)):
+        ended = run("gc", "--dry-run", *arguments)
+        assert (ended.status, ended.out) == (0, writable.out)
+        assert ended.err.startswith("castore: the store is read-only: ")
+    assert f"would remove {loose}" in old.out
+    refused = run("gc", "--grace", "0s")
+    assert refused.status == 7
+    assert refused.err.endswith("; --store or CASTORE_DIR names another\n")
+    with castore.open(store.root, read_only=True) as reader:
+        plan = gc.plan(reader, grace_s=0.0)
+        with pytest.raises(ReadOnlyStoreError):
+            gc.apply(reader, plan)
+    assert store.has(loose)

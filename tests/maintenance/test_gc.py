@@ -521,7 +521,7 @@ def test_a_read_only_store_is_not_collected(tmp_path: Path) -> None:
     castore.open(tmp_path / "s").record("tuning", T, "k", A)
     store = castore.open(tmp_path / "s", read_only=True)
     with pytest.raises(ReadOnlyStoreError):
-        gc.plan(store)
+        gc.apply(store, gc.plan(store))
     with pytest.raises(ReadOnlyStoreError), gc.locked(store):
         pass
 
