@@ -174,10 +174,11 @@ class _Neighbour:
     differing: tuple[str, ...]
 
     @property
-    def distance(self) -> tuple[int, int]:
-        """Orders neighbours, nearest first and, among equals, newest first."""
+    def distance(self) -> tuple[bool, int, int]:
+        """Orders neighbours, nearest first, then newest first; last those nobody can describe."""
         found = self.answer if isinstance(self.answer, Found) else None
-        return (len(self.differing), -found.manifest.provenance.time_ns if found else 0)
+        newest_first = -found.manifest.provenance.time_ns if found else 0
+        return (self.topology is None, len(self.differing), newest_first)
 
 
 def _elsewhere(
@@ -246,7 +247,8 @@ def _borrowed(
 
 def _known_elsewhere(kernel: Kernel, neighbour: _Neighbour) -> Missing:
     if isinstance(neighbour.answer, Missing):
-        return neighbour.answer
+        reason = f"on another topology, {neighbour.answer.reason}"
+        return Missing(reason, neighbour.answer.fields)
     told = _told(neighbour.differing)
     reason = f"{kernel.text} was tuned on another topology, which differs in {told}"
     return Missing(reason, neighbour.differing)
