@@ -49,10 +49,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
             refs = [each for each in refs if each.topology == topology]
         if args.kernel is not None:
             matches = kernel_matcher(args.kernel)
-            refs = [each for each in refs if each.kernel is not None and matches(each.kernel)]
+            known = [each for each in refs if each.kernel is not None]
+            refs = [each for each in known if matches(each.kernel or "")]
             if not refs:
-                known = (each.kernel for each in everything if each.kernel is not None)
-                near = near_kernels(known, args.kernel)
+                near = near_kernels((each.kernel or "" for each in known), args.kernel)
         refs.sort(key=lambda ref: (ref.namespace, ref.kernel or ref.key, ref.topology or ""))
         rows = [(each, _changed_ns(store, each)) for each in refs]
     if output.as_json:

@@ -40,6 +40,13 @@ def test_gc_tells_its_default_grace_period_in_days(run: Run) -> None:
     assert "(default: 14d)" in run("gc", "--help").out
 
 
+@pytest.mark.parametrize("command", ["tune", "why", "topology"])
+def test_each_choice_of_a_device_is_explained(command: str, run: Run) -> None:
+    told = " ".join(run(command, "--help").out.split())
+    for what in ("wgpu: what WebGPU finds", "numpy: the CPU", "auto: wgpu where there is"):
+        assert what in told
+
+
 def test_without_a_command_the_help_goes_to_stderr(run: Run) -> None:
     told = run()
     assert (told.status, told.out) == (ExitStatus.USAGE, "")

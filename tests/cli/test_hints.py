@@ -115,6 +115,7 @@ def test_nothing_to_list_is_said(store: Store, run: Run) -> None:
     _fill(store)
     assert run("ls", "--kernel", "zzz").err == "castore: no ref matches\n"
     assert run("ls", "--kernel", "zzz", "--json").err == ""
+    assert run("ls", "--kernel", "gemm", "--topology", _THERE).err == "castore: no ref matches\n"
     for log in Path(store.root, "local", "logs").rglob("*"):
         if log.is_file():
             log.unlink()
