@@ -172,7 +172,7 @@ class _Family:
         spec = importlib.util.find_spec(module)
         if spec is None or not spec.has_location or spec.origin is None:
             raise ImportError(f"module {module} has no file")
-        root = spec.origin
+        root = os.path.abspath(spec.origin)
         for _ in range(module.count(".") + 1 + (spec.submodule_search_locations is not None)):
             root = os.path.dirname(root)
         return cls(root, module.partition(".")[0], _is_shared(root))

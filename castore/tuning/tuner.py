@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from castore.tuning.space import Schedule
 
 _SEED_MAX = 2**63 - 1
+_STORE_ATTEMPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ def tune(  # noqa: PLR0913 - each is one named knob of the search's effort
         KernelChangedError: The source changed while it was measured; nothing was stored.
         ReadOnlyStoreError: There is something to measure, and nowhere to store it.
     """
-    effort = Effort(candidates_max, samples, finalists, finalist_samples, float(time_limit_s))
+    effort = Effort(candidates_max, samples, finalists, finalist_samples, time_limit_s)
     _check(effort, seed)
     on = WorkerDevice(chosen(device)) if isinstance(device, str) else device
     if on.implementation not in kernel.implementations:
@@ -207,10 +208,13 @@ def _stored(
 
     Raises:
         KernelChangedError: The kernel is not what was measured any more.
+        RefConflictError: Others kept replacing the result, each time with one that does not apply.
     """
     kernel, implementation = run.kernel, run.applicability.implementation
     topology_id = object_id(encode(topology))
+    attempts_left = _STORE_ATTEMPTS
     while True:
+        attempts_left -= 1
         changed = Applicability.of(kernel, implementation).differs_in(run.applicability)
         if changed:
             raise KernelChangedError(kernel.text, changed)
@@ -228,6 +232,8 @@ def _stored(
                 reason="tuned again" if force else "tuned",
             )
         except RefConflictError:
+            if not attempts_left:
+                raise
             continue  # Another tuner was quicker, by moments; its result may do.
         manifest = TuningManifest.from_value(store.get(stored))
         reason = f"{kernel.text} was tuned on this topology"
@@ -244,8 +250,9 @@ def _check(effort: Effort, seed: int) -> None:
     for name, count in counts.items():
         if type(count) is not int or count < 1:
             raise MalformedError(name, f"expected an integer of at least 1, got {count!r}")
-    if not 0 < effort.time_limit_s <= threading.TIMEOUT_MAX:
-        raise MalformedError("time_limit_s", f"expected more than 0, got {effort.time_limit_s!r}")
+    limit: object = effort.time_limit_s
+    if type(limit) not in (int, float) or not 0 < effort.time_limit_s <= threading.TIMEOUT_MAX:
+        raise MalformedError("time_limit_s", f"expected seconds, more than 0, got {limit!r}")
     if type(seed) is not int or not 0 <= seed <= _SEED_MAX:
         raise MalformedError("seed", f"expected an integer of 0 to {_SEED_MAX}, got {seed!r}")
 

@@ -1,6 +1,8 @@
 """The whole tuner over a replay device: the rules of choosing, without any hardware."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -353,6 +355,32 @@ def test_of_two_tuners_that_end_in_the_same_moment_the_second_returns_the_first_
     assert (result.object, result.schedule) == (first[0].object, {"mode": 0})
 
 
+_TUNES = """
+import sys
+import castore
+from castore import tuning
+with castore.open(sys.argv[1]) as store:
+    kernel = tuning.kernels.affine_f32.sized(n=1024)
+    print(tuning.tune(store, kernel, device="numpy", samples=1, finalist_samples=1).object)
+"""
+
+
+def test_processes_that_tune_one_kernel_at_once_agree_on_one_result(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    tuners = [
+        subprocess.Popen(
+            [sys.executable, "-c", _TUNES, str(root)], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    objects = {tuner.communicate()[0] for tuner in tuners}
+    assert [tuner.returncode for tuner in tuners] == [0, 0]
+    with castore.open(root) as store:
+        (ref,) = store.refs("tuning")
+        assert objects == {f"{ref.object}\n"}
+        assert len(store.ref_log("tuning", ref.topology, ref.kernel)) == 1
+
+
 def test_a_forced_result_replaces_what_another_tuner_stored_meanwhile(
     store: Store, double: DoubleKernel, topology: Topology
 ) -> None:
@@ -416,9 +444,9 @@ def test_of_many_schedules_that_break_a_limit_the_first_are_kept_and_all_are_cou
     assert "exceeds max-compute-invocations-per-workgroup = 64" in evidence.skipped[0].reason
 
 
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e300])
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e300, "9", None, True])
 def test_a_time_limit_that_no_clock_can_keep_is_refused(
-    store: Store, double: DoubleKernel, topology: Topology, seconds: float
+    store: Store, double: DoubleKernel, topology: Topology, seconds: Any
 ) -> None:
     with pytest.raises(MalformedError, match="time_limit_s"):
         tune(store, double(0), device=replay(topology), time_limit_s=seconds)
