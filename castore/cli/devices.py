@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,13 +27,11 @@ def chosen(device: str, output: Output) -> tuple[str, dict[str, Value]]:
 
     Raises:
         DeviceUnavailableError: There is no such device here.
-        ModuleNotFoundError: numpy is not installed, without which no device works.
+        PackageMissingError: numpy is not installed, without which no device works.
     """
     from castore.tuning.errors import DeviceUnavailableError  # noqa: PLC0415 - quick start
     from castore.tuning.machine import PREFERRED, topology  # noqa: PLC0415 - as above
 
-    if find_spec("numpy") is None:
-        raise ModuleNotFoundError(name="numpy")
     if device != "auto":
         return device, topology(device)
     *better, last = PREFERRED

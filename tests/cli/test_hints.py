@@ -105,6 +105,15 @@ def test_ids_may_be_typed_in_upper_case(store: Store, run: Run) -> None:
     assert run("restore", "relu", "--to", old[:8].upper(), "--json").document["object"] == old
 
 
+def test_an_object_that_is_gone_is_unpinned_by_upper_case_digits_too(
+    store: Store, run: Run, tmp_path: Path
+) -> None:
+    oid = store.put("ABC")
+    assert run("pin", oid).status == 0
+    (tmp_path / "store" / "objects" / oid[:2] / oid[2:]).unlink()
+    assert run("pin", "--remove", oid[:8].upper()).status == 0
+
+
 def test_nothing_to_list_is_said(store: Store, run: Run) -> None:
     assert run("ls").err == (
         "castore: the store has no refs yet; to make some: castore tune --all\n"
