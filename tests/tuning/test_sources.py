@@ -148,10 +148,13 @@ def test_a_changed_helper_in_the_same_package_makes_another_source(
     (pack / "__init__.py").write_text("")
     source = (imports + KERNEL.format(body)).replace("top", top)
     (pack / "kernels.py").write_text(source)
+    package, inner = tmp_path / top / "__init__.py", pack / "inner.py"
+    package.write_text("def of_the_package():\n    return 0\n")
+    inner.write_text("def helper():\n    return 0\n")
+    changing = package if "of_the_package" in body else inner
     seen = set()
-    for version in "12":
-        for file in (tmp_path / top / "__init__.py", pack / "inner.py"):
-            file.write_text(f"def of_the_package():\n    return {version}\n")
+    for _ in range(2):
+        changing.write_text(changing.read_text() + "x = 1\n")
         seen.add(PythonImplementation(f"{top}.pack.kernels:kernel", SPACE).source_digest())
     assert len(seen) == 2
 
