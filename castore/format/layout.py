@@ -38,6 +38,7 @@ GC_LOCK = f"{LOCKS}/gc"
 CLOCK = f"{LOCKS}/clock"
 PROBE = f"{LOCKS}/probe"
 GC_DONE = f"{LOCKS}/gc-done"
+GC_LINKS = f"{LOCKS}/gc-links"
 USES_BEGUN = f"{LOCKS}/uses-begun"
 
 _is_namespace = re.compile("[a-z][a-z0-9-]{0,31}").fullmatch

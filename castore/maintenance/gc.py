@@ -26,17 +26,16 @@ from typing import TYPE_CHECKING
 from castore.errors import (
     CorruptObjectError,
     LockTimeoutError,
-    MalformedError,
     ObjectNotFoundError,
     ReadOnlyStoreError,
 )
 from castore.format import layout
-from castore.format.canonical import unpack_with_links
+from castore.maintenance.known_links import KnownLinks
 from castore.maintenance.roots import refuse_without_refs, roots
 from castore.objects.loose import folder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
     from castore.format.value import ObjectId
     from castore.store.store import Store
@@ -128,7 +127,8 @@ def plan(
 
     Raises:
         MaintenanceRefusedError: There are objects but no refs: a mount may be missing.
-        CorruptObjectError: An object that must be followed is damaged.
+        CorruptObjectError: An object that must be followed is damaged, and no earlier gc knows
+            what it links to.
     """
     refuse_without_refs(store, "gc")
     notes: list[str] = []
@@ -146,13 +146,20 @@ def plan(
     if lease_ns is not None and lease_ns < cutoff_ns:
         cutoff_ns = lease_ns
         notes.append("a writer is at work: what was written since it began is kept")
-    marked: set[ObjectId] = set()
-    _mark(store, roots(store, log_since_ns=now_ns - int(log_expiry_s * _NS)), marked, progress)
+    # First the roots: whoever changes one later freshens what it reaches.
+    start = list(roots(store, log_since_ns=now_ns - int(log_expiry_s * _NS)))
+    own = list(_own_objects(store))
+    here = {oid for oid, _ in own}
+    mark = _Mark(KnownLinks(store), None if store.alternates else here, progress)
+    mark.all_from(start)
+    marked = mark.marked
     reachable = len(marked)
-    old = _mark_recent(store, cutoff_ns, marked, progress)
+    old = _mark_recent(store, own, cutoff_ns, mark)
     candidates = {oid: size for oid, size in old.items() if oid not in marked}
+    prune = tuple(_parents_first(mark.links, candidates))
+    mark.links.save(here)
     return Plan(
-        prune=tuple(_parents_first(store, candidates)),
+        prune=prune,
         prune_bytes=sum(candidates.values()),
         reachable=reachable,
         recent=len(marked) - reachable,
@@ -188,11 +195,13 @@ def apply(
     _empty_trash(store)
     removed = freed_bytes = 0
     spared: set[ObjectId] = set()
+    links: KnownLinks | None = None
     for done, oid in enumerate(plan.prune, start=1):
         if oid not in spared:
             size_bytes = _prune(store, oid, plan.cutoff_ns)
             if size_bytes is None:
-                _spare(store, oid, spared)
+                links = links or KnownLinks(store)
+                _spare(links, oid, spared)
             elif size_bytes >= 0:
                 removed += 1
                 freed_bytes += size_bytes
@@ -220,40 +229,53 @@ def _oldest_lease_ns(store: Store) -> int | None:
     return min(starts, default=None)
 
 
-def _mark(
-    store: Store,
-    start: Iterable[ObjectId],
-    marked: set[ObjectId],
-    progress: Callable[[int, int | None], None] | None,
-) -> None:
-    """Add to `marked` all that is reached from `start` through links of both kinds."""
-    for root in start:
-        waiting = [root]
-        while waiting:
-            oid = waiting.pop()
-            if oid in marked:
-                continue
-            try:
-                strong, weak = _links(store, oid)
-            except ObjectNotFoundError:
-                continue  # a foreign topology, a weak link, or a matter for fsck
-            marked.add(oid)
-            waiting += strong
-            waiting += weak
-            if progress is not None:
-                progress(len(marked), None)
+class _Mark:
+    """Marks what is reached through links of both kinds.
+
+    Args:
+        links: Tells what objects link to.
+        here: All objects there are; None where they are not known, as with alternates.
+        progress: Called with the number of objects marked so far.
+    """
+
+    def __init__(
+        self,
+        links: KnownLinks,
+        here: Container[ObjectId] | None,
+        progress: Callable[[int, int | None], None] | None,
+    ) -> None:
+        self.links = links
+        self.marked: set[ObjectId] = set()
+        self._here = here
+        self._progress = progress
+
+    def all_from(self, start: Iterable[ObjectId]) -> None:
+        """Mark these objects, and all that they reach."""
+        for root in start:
+            waiting = [root]
+            while waiting:
+                oid = waiting.pop()
+                if oid in self.marked:
+                    continue
+                try:
+                    strong, weak = self.links.of(oid)
+                except ObjectNotFoundError:
+                    continue  # a foreign topology, a weak link, or a matter for fsck
+                self.marked.add(oid)
+                waiting += strong
+                # Many weak targets are nowhere: to look for each would take longest of all.
+                waiting += [each for each in weak if self._here is None or each in self._here]
+                if self._progress is not None:
+                    self._progress(len(self.marked), None)
 
 
 def _mark_recent(
-    store: Store,
-    cutoff_ns: int,
-    marked: set[ObjectId],
-    progress: Callable[[int, int | None], None] | None,
+    store: Store, own: Iterable[tuple[ObjectId, str]], cutoff_ns: int, mark: _Mark
 ) -> dict[ObjectId, int]:
     """Mark what objects not older than the cutoff reach; return the older ones' sizes."""
     old: dict[ObjectId, int] = {}
-    for oid, path in _own_objects(store):
-        if oid in marked:
+    for oid, path in own:
+        if oid in mark.marked:
             continue
         try:
             found = store.fs.stat(path)
@@ -262,7 +284,7 @@ def _mark_recent(
         if found.mtime_ns < cutoff_ns:
             old[oid] = found.size_bytes
         else:
-            _mark(store, [oid], marked, progress)
+            mark.all_from([oid])
     return old
 
 
@@ -281,7 +303,7 @@ def _own_objects(store: Store) -> Iterator[tuple[ObjectId, str]]:
             yield oid, layout.object_path(oid)
 
 
-def _parents_first(store: Store, candidates: dict[ObjectId, int]) -> list[ObjectId]:
+def _parents_first(links: KnownLinks, candidates: dict[ObjectId, int]) -> list[ObjectId]:
     """Return the candidates so that each comes before those that it links to."""
     after: list[ObjectId] = []
     done: set[ObjectId] = set()
@@ -295,27 +317,18 @@ def _parents_first(store: Store, candidates: dict[ObjectId, int]) -> list[Object
                 done.add(oid)
                 waiting.append((oid, True))
                 waiting += [
-                    (child, False) for child in _children(store, oid) if child in candidates
+                    (child, False) for child in _children(links, oid) if child in candidates
                 ]
     after.reverse()
     return after
 
 
-def _children(store: Store, oid: ObjectId) -> list[ObjectId]:
+def _children(links: KnownLinks, oid: ObjectId) -> list[ObjectId]:
     try:
-        strong, weak = _links(store, oid)
+        strong, weak = links.of(oid)
     except (ObjectNotFoundError, CorruptObjectError):
         return []
     return strong + weak
-
-
-def _links(store: Store, oid: ObjectId) -> tuple[list[ObjectId], list[ObjectId]]:
-    content = store.content(oid)
-    try:
-        _, strong, weak = unpack_with_links(content)
-    except MalformedError as error:
-        raise CorruptObjectError(oid, layout.object_path(oid), str(error)) from None
-    return strong, weak
 
 
 def _prune(store: Store, oid: ObjectId, cutoff_ns: int) -> int | None:
@@ -345,13 +358,13 @@ def _put_back(store: Store, oid: ObjectId) -> None:
             store.fs.sync_folder(folder_of(oid))
 
 
-def _spare(store: Store, oid: ObjectId, spared: set[ObjectId]) -> None:
+def _spare(links: KnownLinks, oid: ObjectId, spared: set[ObjectId]) -> None:
     waiting = [oid]
     while waiting:
         found = waiting.pop()
         if found not in spared:
             spared.add(found)
-            waiting += _children(store, found)
+            waiting += _children(links, found)
 
 
 def _empty_trash(store: Store) -> None:

@@ -31,6 +31,7 @@ PLACES = {
     "format": layout.FORMAT,
     "pin": layout.pin_path(id_of(B)),
     "note of the last gc": layout.GC_DONE,
+    "cache of links": layout.GC_LINKS,
     "trash": layout.trash_path(id_of(A)),
     "lock": layout.GC_LOCK,
 }
