@@ -85,7 +85,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     processes = os.cpu_count() or 1
     with contextlib.ExitStack() as opened:
         donors = [
-            opened.enter_context(open_store(path, create=False, read_only=True))
+            opened.enter_context(open_store(os.path.expanduser(path), create=False, read_only=True))
             for path in args.donors
         ]
         store = opened.enter_context(stores.to_change(args))

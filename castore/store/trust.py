@@ -75,4 +75,6 @@ def _why_strange(found: os.stat_result) -> str:
 def _is_listed(root: str) -> bool:
     listed = [path for path in os.environ.get(TRUST, "").split(os.pathsep) if path]
     real = os.path.realpath(root)
-    return any(path == _ALL or os.path.realpath(path) == real for path in listed)
+    return any(
+        path == _ALL or os.path.realpath(os.path.expanduser(path)) == real for path in listed
+    )

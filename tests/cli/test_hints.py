@@ -195,6 +195,7 @@ def test_a_tilde_is_the_home_folder_wherever_the_shell_left_it(
     assert run("stats", "--store=~/one", "--json").document["store"] == str(tmp_path / "one")
     monkeypatch.setenv("CASTORE_DIR", "~/two")
     assert run("init").status == 0
+    assert run("repair", "--from=~/one").status == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
 
 

@@ -22,7 +22,7 @@ from castore.fs.posix import PosixFileSystem
 from castore.store.opening import create_store
 from tests.matrix.users import ALICE, BOB, CAROL, LAB, ROOT, User, act_as, start
 from tests.matrix.work import A, B, collect, use_everything, work_beside_others
-from tests.store.worlds import TOPOLOGY, errors_in, object_file
+from tests.store.worlds import TOPOLOGY, errors_in, manifest, object_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -224,6 +224,62 @@ def test_what_root_does_in_a_users_store_is_the_users(public: Path, umask: int) 
     act_as(ALICE, lambda: use_everything(root, "alice"), umask=umask)
 
 
+UPKEEP = (
+    ("fsck", "--strict"),
+    ("repair", "--refs"),
+    ("restore", "k"),
+    ("forget", "--keep-last", "1"),
+    ("pin", "k"),
+    ("pin", "--remove", "k"),
+    ("gc", "--grace", "0s", "--log-expiry", "0s"),
+    ("gc", "--auto"),
+    ("forget", "--unused-since", "0s"),
+    ("forget", "--older-than", "0s"),
+)
+
+
+@pytest.mark.parametrize("umask", UMASKS)
+def test_upkeep_that_root_runs_leaves_the_users_store_the_users(public: Path, umask: int) -> None:
+    root = a_store_of(ALICE, public, umask=umask)
+
+    def change() -> None:
+        store = castore.open(root)
+        store.record("tuning", TOPOLOGY, "k", B, on_conflict="replace")
+        assert store.lookup("tuning", TOPOLOGY, "k") == B
+        store.put(manifest(99))
+        os.truncate(object_file(root, store.put(manifest(98))), 0)
+
+    def keep_up() -> None:
+        for command in UPKEEP:
+            assert main(["--store", str(root), *command]) in (0, 4), command
+
+    act_as(ROOT, change, umask=umask)
+    act_as(ROOT, keep_up, umask=umask)
+    for path in everything_in(root):
+        found = path.lstat()
+        assert (found.st_uid, found.st_gid) == (ALICE.uid, ALICE.gid), path
+    act_as(ALICE, lambda: use_everything(root, "alice"), umask=umask)
+
+
+def test_uses_of_a_shared_store_are_noted_by_each_of_its_users(public: Path) -> None:
+    root = shared_store(public)
+    act_as(ALICE, lambda: void(castore.open(root).record("tuning", TOPOLOGY, "k", A)))
+
+    def use() -> None:
+        assert castore.open(root).lookup("tuning", TOPOLOGY, "k") == A
+
+    act_as(ALICE, use, umask=0o077)
+    (noted,) = (path for path in (root / layout.USES / "tuning").rglob("*") if path.is_file())
+    os.utime(noted, (1, 1))
+    act_as(BOB, use)
+    assert noted.stat().st_mtime > 1
+    assert noted.stat().st_uid == ALICE.uid
+
+
+def void(_: object) -> None:
+    """Drop a result that JSON cannot tell."""
+
+
 def test_root_is_not_led_to_give_away_a_file_by_its_second_name(public: Path) -> None:
     root = a_store_of(ALICE, public)
     secret = public / "secret"
@@ -301,7 +357,7 @@ def test_a_store_that_every_user_may_write_is_refused_to_its_owner_too(
     act_as(user, lambda: refused(root, public, "every user"))
 
 
-@pytest.mark.parametrize("trust", ["{root}", "/nowhere:{root}/", "*", "{link}"])
+@pytest.mark.parametrize("trust", ["{root}", "/nowhere:{root}/", "*", "{link}", "~/s"])
 def test_castore_trust_lists_what_is_used_all_the_same(
     public: Path, monkeypatch: pytest.MonkeyPatch, trust: str
 ) -> None:
@@ -309,6 +365,7 @@ def test_castore_trust_lists_what_is_used_all_the_same(
     link = public / "link"
     link.symlink_to(root)
     monkeypatch.setenv("CASTORE_TRUST", trust.format(root=root, link=link))
+    monkeypatch.setenv("HOME", str(root.parent))
 
     def read() -> None:
         assert castore.open(root).lookup("tuning", TOPOLOGY, "k") == A
