@@ -16,9 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from castore.errors import CorruptObjectError, ObjectNotFoundError, RefConflictError
 from castore.format import layout, ref
 from castore.format.value import Link
+from castore.fs.memory import PowerLossError
 from castore.maintenance import forget, gc, restore
 from castore.store.store import Store
 from tests.store.worlds import (
+    DAY_NS,
     FOREIGN_TOPOLOGY,
     copy_of,
     errors_in,
@@ -30,6 +32,7 @@ from tests.store.worlds import (
 
 if TYPE_CHECKING:
     from castore.format.value import ObjectId, Value
+    from castore.fs.memory_tree import Content
 
 T = FOREIGN_TOPOLOGY
 KERNELS = ["a", "b", "c"]
@@ -177,6 +180,70 @@ class StoreMachine(RuleBasedStateMachine):
         self.fs = self.fs.after_power_loss(unsynced="dropped", unsynced_names="dropped")
         self.store = Store(self.fs)
         self._damaged_again()
+
+    @precondition(lambda self: not self.damaged)
+    @rule(
+        kernel=kernels,
+        number=numbers,
+        power_ops=st.integers(0, 60),
+        work=st.sampled_from(["replace", "delete", "batch", "forget", "gc"]),
+        unsynced=st.sampled_from(["kept", "dropped", "torn"]),
+    )
+    def lose_power_at_work(
+        self, kernel: str, number: int, power_ops: int, work: str, unsynced: Content
+    ) -> None:
+        """What was begun has happened or has not; a gc, two days later, leaves nothing of it."""
+        self._put(number)
+        before = {each: id_of(value) for each, value in self.refs.items()}
+        after = dict(before)
+        if work in ("replace", "batch"):
+            after[kernel] = id_of(VALUES[number])
+        elif work in ("delete", "forget"):
+            after.pop(kernel, None)
+        self.fs = copy_of(self.fs, power_ops=power_ops)
+        self.store = Store(self.fs)
+        try:
+            self._work(work, kernel, VALUES[number])
+        except PowerLossError:
+            expected = (before, after)
+        else:
+            expected = (after, after)
+        self.fs = self.fs.after_power_loss(unsynced=unsynced, unsynced_names="dropped")
+        self.store = Store(self.fs)
+        now = {each.kernel or "": each.object for each in self.store.refs("tuning")}
+        assert now in expected
+        values = {id_of(value): value for value in VALUES}
+        self.refs = {each: values[oid] for each, oid in now.items()}
+        self.fs.advance(2 * DAY_NS)
+        with gc.locked(self.store):
+            gc.apply(self.store, gc.plan(self.store))
+        self._damaged_again()
+
+    def _work(self, work: str, kernel: str, value: Value) -> None:
+        if work == "replace":
+            self.store.record("tuning", T, kernel, value, on_conflict="replace")
+        elif work == "delete":
+            self.store.delete_ref("tuning", T, kernel)
+        elif work == "forget":
+            forget.apply(self.store, forget.plan(self.store, kernel=kernel))
+        elif work == "gc":
+            gc.apply(self.store, gc.plan(self.store, grace_s=0))
+        else:
+            with self.store.batch():
+                self.store.record("tuning", T, kernel, value, on_conflict="replace")
+
+    @rule(days=st.integers(1, 200))
+    def time_passes(self, days: int) -> None:
+        self.fs.advance(days * DAY_NS)
+
+    @rule(days=st.integers(0, 100))
+    def forget_what_is_unused(self, days: int) -> None:
+        planned = forget.plan(self.store, unused_since_s=days * 86_400.0)
+        for each in planned.refs:
+            assert each.kernel in self.refs
+        forget.apply(self.store, planned)
+        for each in planned.refs:
+            self.refs.pop(each.kernel or "")
 
     @rule()
     def reopen(self) -> None:
