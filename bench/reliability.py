@@ -121,7 +121,7 @@ def _fill(folder: str, values: Sequence[Value]) -> _Pair:
         listed: list[Value] = [castore.Link(oid) for oid in ids[:kept]]
         store.set_name("kept", store.put({"kind": "list", "schema": 1, "items": listed}))
     subprocess.run([*_CASTORE, "--store", pair.store, "gc"], check=True, capture_output=True)
-    subprocess.run(["git", "init", "--quiet", "--bare", pair.git], check=True)
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "kept", pair.git], check=True)
     blobs = [_git_object(pair.git, "blob", castore.encode(value)) for value in values]
     lines = (b"100644 %08d\0" % at + bytes.fromhex(name) for at, name in enumerate(blobs[:kept]))
     tree = _git_object(pair.git, "tree", b"".join(lines))
