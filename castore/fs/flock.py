@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import socket
 import time
@@ -24,36 +25,64 @@ if TYPE_CHECKING:
 _HOLDER_BYTES_MAX = 512
 _PAUSE_FIRST_S = 0.001
 _PAUSE_MAX_S = 0.05
+_SUSPICIOUS_S = 0.5
 # No locks on this file system at all; DESIGN's rules for that case apply.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
 
 
 class FileLock:
-    """A lock that is held until it is released."""
+    """An open lock file, and the lock on it until it is released.
+
+    It is made before the lock is taken, and lets go when it is garbage: an interrupt may come
+    where nobody else knows of it yet, and a process must not lock itself out.
+    """
 
     def __init__(self, full: str, fd: int) -> None:
         self._full = full
         self._fd = fd
         self._process = os.getpid()
 
+    def __del__(self) -> None:
+        """Let go. At the end of the interpreter there may be nothing left to do it with."""
+        with contextlib.suppress(Exception):
+            self.release()
+
+    def take(self) -> bool:
+        """Lock the file, at once; False where another has it locked."""
+        return _try(self._fd)
+
+    def is_named(self) -> bool:
+        """Tell whether the name still leads to this file."""
+        return _is_named(self._fd, self._full)
+
+    def write_holder(self) -> None:
+        """Say in the file who holds it, which also touches it."""
+        _write_holder(self._fd, self._full)
+
+    def read_holder(self) -> str:
+        """Return who says that he holds it."""
+        return _read_holder(self._fd)
+
     def release(self, *, remove: bool = False) -> None:
         """Let go; with `remove`, delete the lock file first, while it is still held."""
         if self._fd < 0:
             return
-        fd, self._fd = self._fd, -1
-        if self._process != os.getpid():
-            os.close(fd)  # a forked child has but a copy: the lock stays its parent's
-            return
+        is_mine = self._process == os.getpid()
         # Windows removes no file that is open; nor are there locks that it could be removed under.
-        remove_closed = remove and os.name == "nt"
+        remove_closed = remove and is_mine and os.name == "nt"
         try:
-            if remove and not remove_closed and _is_named(fd, self._full):
+            if remove and is_mine and not remove_closed and self.is_named():
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._full)
         finally:
-            # Closing alone would leave it locked while a forked child has the descriptor.
-            with contextlib.suppress(OSError):
-                _flock(fd, "LOCK_UN")
+            # Closing alone would leave it locked while a forked child has the descriptor; and a
+            # child has but a copy: there the lock stays its parent's.
+            if is_mine:
+                with contextlib.suppress(OSError):
+                    _flock(self._fd, "LOCK_UN")
+            # Only now that it is unlocked may it be forgotten, and before it is closed: another
+            # file may get its number at once.
+            fd, self._fd = self._fd, -1
             os.close(fd)
             if remove_closed:
                 with contextlib.suppress(FileNotFoundError, PermissionError):
@@ -95,21 +124,27 @@ def acquire(full: str, path: str, open_file: Callable[[str], int], *, wait_s: fl
     """
     start_s = time.monotonic()
     pause_s = _PAUSE_FIRST_S
+    has_collected = False
     while True:
-        fd = open_file(path)
+        lock = FileLock(full, open_file(path))
         try:
-            held = _try(fd)
-            if held and _is_named(fd, full):
-                _write_holder(fd, full)
-                return FileLock(full, fd)
+            held = lock.take()
+            if held and lock.is_named():
+                lock.write_holder()
+                return lock
+            holder = "" if held else lock.read_holder()
         except BaseException:
-            os.close(fd)
+            lock.release()
             raise
-        holder = "" if held else _read_holder(fd)
-        os.close(fd)
+        lock.release()
         if held:
             continue  # it was removed under us: the next one is made at once
         waited_s = time.monotonic() - start_s
+        if waited_s >= min(wait_s, _SUSPICIOUS_S) and not has_collected and _is_me(holder):
+            # An exception may still hold the frames, and so the lock, of what it interrupted.
+            gc.collect()
+            has_collected = True
+            continue
         if waited_s >= wait_s:
             raise LockTimeoutError(path, round(waited_s, 3), holder)
         time.sleep(min(pause_s, wait_s - waited_s))
@@ -149,12 +184,20 @@ def _is_named(fd: int, full: str) -> bool:
 
 def _write_holder(fd: int, full: str) -> None:
     """Say who holds the lock. A full disk must not stop gc, so failing to say it is no error."""
-    holder = f"process {os.getpid()} on {socket.gethostname()} since {_now()}\n"
+    holder = f"{_me()}{_now()}\n"
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)
         os.write(fd, holder.encode())
         return
     os.utime(fd if os.utime in os.supports_fd else full)
+
+
+def _me() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()} since "
+
+
+def _is_me(holder: str) -> bool:
+    return holder.startswith(_me())
 
 
 def _now() -> str:

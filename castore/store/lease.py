@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def lease(fs: FileSystem) -> Iterator[None]:
     """Hold a lease while the body runs."""
-    held = fs.lock(f"{layout.LEASES}/{os.urandom(12).hex()}", wait_s=1.0)
+    held = None
     try:
+        held = fs.lock(f"{layout.LEASES}/{os.urandom(12).hex()}", wait_s=1.0)
         yield
     finally:
-        held.release(remove=True)
+        if held is not None:
+            held.release(remove=True)
