@@ -259,10 +259,10 @@ class RefWriter:
         scope.sync_folders(sorted(folders | {_folder(each) for each in unknown}))
         self._durable_folders |= unknown
 
-    def _append_logs(self, changes: Iterable[_Planned]) -> list[str]:
+    def _append_logs(self, changes: Sequence[_Planned]) -> list[str]:
         """Write the log entries, a call for each log file, and return the files."""
         lines: dict[str, list[bytes]] = {}
-        now_ns, writer = self._clock_ns(), log.this_writer()
+        now_ns, writer = self._now_ns(changes), log.this_writer()
         for plan in changes:
             name = plan.update.name
             entry = reflog.LogEntry(
@@ -285,6 +285,22 @@ class RefWriter:
                 self._make_folders(_folder(path))
                 self._fs.append(path, b"".join(added))
         return list(lines)
+
+    def _now_ns(self, changes: Sequence[_Planned]) -> int:
+        """Return the time for log entries: what gc will tell their age by, or later.
+
+        gc goes by the file system's clock. It is asked by way of the lock, which was written a
+        moment ago: entries of a computer whose clock is behind would count as old at once.
+        """
+        now_ns = self._clock_ns()
+        if not changes:
+            return now_ns
+        name = changes[0].update.name
+        try:
+            lock = self._fs.stat(layout.ref_lock_path(name.namespace, name.key))
+        except FileNotFoundError:
+            return now_ns
+        return max(now_ns, lock.mtime_ns)
 
     def _stage(self, plan: _Planned) -> None:
         if plan.step in (Step.CREATE, Step.REPLACE):

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from castore.errors import CorruptObjectError, ObjectNotFoundError
+from castore.errors import CorruptObjectError, MalformedError, ObjectNotFoundError
 from castore.format import layout
-from castore.format.canonical import unpack
+from castore.format.canonical import unpack_with_links
 from castore.objects.loose import folder_of
-from castore.store.closure import split_links
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
     from castore.format.value import ObjectId
     from castore.fs.protocol import FileSystem
     from castore.objects.loose import LooseObjects
+
+
+_HELD_BYTES_MAX = 32 * 2**20
 
 
 def freshen_reachable(
@@ -62,20 +64,36 @@ def _walk(
     there and fresh; were it first, a child that is gone would leave it without.
     """
     weak_targets: list[ObjectId] = []
-    # An object and its content, which is None until its children have been asked for.
-    waiting: list[tuple[ObjectId, bytes | None]] = [(oid, None) for oid in start]
+    held: dict[ObjectId, bytes] = {}
+    held_bytes = 0
+    # An object, and whether its children are kept.
+    waiting = [(oid, False) for oid in start]
     while waiting:
-        oid, content = waiting.pop()
-        if content is not None:
-            keep(oid, content)
+        oid, is_ready = waiting.pop()
+        if is_ready:
+            content = held.pop(oid, None)
+            held_bytes -= len(content or b"")
+            keep(oid, read(oid) if content is None else content)
         elif oid not in seen:
             content = read(oid)
             seen.add(oid)
-            strong, weak = split_links(unpack(content))
-            waiting.append((oid, content))
-            waiting += [(child, None) for child in strong]
+            strong, weak = _links(oid, content)
+            waiting.append((oid, True))
+            waiting += [(child, False) for child in strong]
             weak_targets += weak
+            # A long chain of large objects is read twice, and not held whole.
+            if not strong or held_bytes + len(content) <= _HELD_BYTES_MAX:
+                held[oid] = content
+                held_bytes += len(content)
     return weak_targets
+
+
+def _links(oid: ObjectId, content: bytes) -> tuple[list[ObjectId], list[ObjectId]]:
+    try:
+        _, strong, weak = unpack_with_links(content)
+    except MalformedError as error:
+        raise CorruptObjectError(oid, layout.object_path(oid), str(error)) from None
+    return strong, weak
 
 
 class Keeper:

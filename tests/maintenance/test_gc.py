@@ -137,6 +137,24 @@ def test_a_log_entry_keeps_its_object_until_it_expires() -> None:
     assert store.lookup("tuning", T, "k") == B
 
 
+def test_a_log_entry_of_a_computer_whose_clock_is_behind_is_as_young_as_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, fs = store_with_a_ref()
+    behind = Store(fs, clock_ns=lambda: fs.now_ns - 100 * DAY_NS)
+    old = behind.record("tuning", T, "k", A)
+    fs.advance(20 * DAY_NS)
+    behind.record("tuning", T, "k", B, on_conflict="replace")
+    run(store)
+    assert store.has(old)
+    fs.advance(89 * DAY_NS)
+    run(store)
+    assert store.has(old)
+    fs.advance(2 * DAY_NS)
+    run(store)
+    assert not store.has(old)
+
+
 def test_unpinning_lets_go() -> None:
     store, fs = store_with_a_ref()
     oid = store.put(A)

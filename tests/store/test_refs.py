@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -150,6 +151,34 @@ def test_a_walk_keeps_children_before_their_parents() -> None:
     freshen_reachable([id_of(top)], contents.__getitem__, lambda oid, _: kept.append(oid))
     assert sorted(kept) == sorted(contents)
     assert kept[2:] == [id_of(middle), id_of(top)]
+
+
+def test_a_chain_of_large_objects_is_not_held_in_memory() -> None:
+    """A store of a few KB can hold sixty linked objects of 20 MiB of zeros each."""
+    contents: dict[ObjectId, bytes] = {}
+    tip: ObjectId | None = None
+    for number in range(30):
+        value = manifest(number, padding=bytes(2**22), **({"part": Link(tip)} if tip else {}))
+        tip = id_of(value)
+        contents[tip] = encode(value)
+    assert tip is not None
+    kept: list[ObjectId] = []
+    tracemalloc.start()
+    freshen_reachable(
+        [tip], lambda oid: bytes(memoryview(contents[oid])), lambda oid, _: kept.append(oid)
+    )
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept == list(contents)
+    assert peak_bytes < 64 * 2**20
+
+
+def test_a_weak_link_to_what_is_no_msgpack_stops_nothing(store: Store) -> None:
+    malformed = castore.object_id(b"\xc1")
+    store.loose.add(malformed, b"\xc1")
+    store.record("tuning", T, "k", manifest(4, evidence=WeakLink(malformed)))
+    with pytest.raises(CorruptObjectError):
+        store.record("tuning", T, "k2", manifest(4, part=Link(malformed)))
 
 
 def test_nobody_has_to_have_what_a_weak_link_names() -> None:
