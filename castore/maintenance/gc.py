@@ -157,7 +157,8 @@ def plan(
     old = _mark_recent(store, own, cutoff_ns, mark)
     candidates = {oid: size for oid, size in old.items() if oid not in marked}
     prune = tuple(_parents_first(mark.links, candidates))
-    mark.links.save(here)
+    if not store.read_only:
+        mark.links.save(here)
     return Plan(
         prune=prune,
         prune_bytes=sum(candidates.values()),
@@ -337,8 +338,8 @@ def _prune(store: Store, oid: ObjectId, cutoff_ns: int) -> int | None:
     try:
         store.fs.rename(layout.object_path(oid), trash)
         found = store.fs.stat(trash)
-    except FileNotFoundError:
-        return -1
+    except (FileNotFoundError, IsADirectoryError):
+        return -1  # or somebody has put a folder where it should go: it stays
     if found.mtime_ns >= cutoff_ns:
         _put_back(store, oid)
         return None
@@ -352,7 +353,12 @@ def _put_back(store: Store, oid: ObjectId) -> None:
         try:
             store.fs.rename_new(layout.trash_path(oid), layout.object_path(oid))
         except FileExistsError:
-            store.fs.remove(layout.trash_path(oid))  # it was written anew meanwhile
+            # It was written anew meanwhile, or is damaged there: then this may be the only good
+            # copy.
+            if store.loose.quarantine(oid):
+                _put_back(store, oid)
+            else:
+                store.fs.remove(layout.trash_path(oid))
         else:
             # Its writer may have been told that it is durable, and its folder synced without it.
             store.fs.sync_folder(folder_of(oid))

@@ -8,7 +8,7 @@ together, by a digest of the whole, counts as nothing known.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import msgpack
 from blake3 import blake3
@@ -86,10 +86,24 @@ def _load(fs: FileSystem) -> dict[bytes, tuple[bytes, bytes]]:
     digest, body = data[: blake3.digest_size], memoryview(data)[blake3.digest_size :]
     if blake3(body).digest() != digest:
         return {}
-    found: dict[bytes, tuple[bytes, bytes]] = msgpack.unpackb(
-        body, use_list=False, strict_map_key=False
+    try:
+        found = msgpack.unpackb(body, use_list=False, strict_map_key=False)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return {}  # another version's, or made by hand
+    return found if _is_table(found) else {}
+
+
+def _is_table(found: object) -> TypeGuard[dict[bytes, tuple[bytes, bytes]]]:
+    return type(found) is dict and all(
+        type(oid) is bytes
+        and len(oid) == ID_BYTES
+        and type(pair) is tuple
+        and len(pair) == 2
+        and type(pair[0]) is type(pair[1]) is bytes
+        and not len(pair[0]) % ID_BYTES
+        and not len(pair[1]) % ID_BYTES
+        for oid, pair in found.items()
     )
-    return found
 
 
 def _joined(oids: list[ObjectId]) -> bytes:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from castore.errors import (
+    CorruptObjectError,
     CorruptRefError,
     FileTooLargeError,
     MalformedError,
@@ -148,7 +149,7 @@ def restore(store: Store, wanted: Restoration, *, reason: str) -> bool:
                 expected=expected,
                 reason=reason,
             )
-    except (RefConflictError, ObjectNotFoundError):
+    except (RefConflictError, ObjectNotFoundError, CorruptObjectError):
         return False
     return True
 
@@ -168,7 +169,8 @@ def move(store: Store, damaged: DamagedRef, *, instead: ObjectId | None = None) 
         for oid in _salvaged(store, damaged.path):
             if oid == instead:
                 continue
-            with contextlib.suppress(ObjectNotFoundError):
+            # Of a damaged object, an alternate's, nobody can tell what it keeps.
+            with contextlib.suppress(ObjectNotFoundError, CorruptObjectError):
                 pin(store, oid, reason=f"named by the damaged ref {damaged.path}")
         target = f"ref-{damaged.namespace}@{damaged.key}-{os.urandom(4).hex()}"
         store.fs.rename(damaged.path, f"{layout.QUARANTINE}/{target}")

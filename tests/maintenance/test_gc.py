@@ -421,6 +421,30 @@ def test_trash_of_an_object_that_was_written_anew_is_dropped() -> None:
     assert list(fs.list_folder(layout.TRASH)) == []
 
 
+def test_a_good_copy_in_the_trash_takes_the_place_of_a_damaged_one(tmp_path: Path) -> None:
+    """It was dropped for the damaged file's sake, and was the only good copy."""
+    store = castore.open(tmp_path / "s")
+    oid = store.record("tuning", T, "k", A)
+    store.fs.rename(layout.object_path(oid), layout.trash_path(oid))
+    object_file(store.root, oid).write_bytes(b"")
+    run(store, grace_s=0)
+    assert castore.open(store.root).loose.find(oid) is not None
+    assert store.get(oid) == A
+    assert len(os.listdir(store.root / "local/quarantine")) == 1
+    assert os.listdir(store.root / "local/trash") == []
+
+
+def test_a_folder_where_an_object_should_go_leaves_both(tmp_path: Path) -> None:
+    store = castore.open(tmp_path / "s")
+    store.record("tuning", T, "kept", KEPT)
+    oid, other = store.put(A), store.put(B)
+    for each in (oid, other):
+        age(store, each)
+    (store.root / layout.trash_path(oid)).mkdir()
+    assert run(store, grace_s=0).removed == 1
+    assert (store.has(oid), store.has(other)) == (True, False)
+
+
 def test_what_castore_did_not_name_is_never_removed_nor_followed(tmp_path: Path) -> None:
     store = castore.open(tmp_path / "s")
     store.record("tuning", T, "kept", KEPT)

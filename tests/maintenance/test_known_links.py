@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any
 
+import msgpack
 import pytest
+from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,12 +16,12 @@ from castore.format import layout
 from castore.format.value import Link, WeakLink
 from castore.maintenance import gc
 from castore.maintenance.known_links import KnownLinks
+from castore.store.store import Store
 from tests.store.worlds import errors_in, id_of, leftovers, manifest, memory_store
 
 if TYPE_CHECKING:
     from castore.format.value import ObjectId, Value
     from castore.fs.memory import MemoryFileSystem
-    from castore.store.store import Store
 
 A, B = manifest(1), manifest(2)
 WHOLE = manifest(3, part=Link(id_of(A)), evidence=WeakLink(id_of(B)))
@@ -95,6 +97,47 @@ def test_every_flipped_bit_and_every_cut_of_the_cache_is_noticed() -> None:
         fs.remove(layout.GC_LINKS)
         fs.write_new(layout.GC_LINKS, each)
         assert KnownLinks(store)._known == {}
+
+
+ID = b"i" * 32
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc1",
+        b"\x91" * 2000,
+        *map(
+            msgpack.packb,
+            [
+                1,
+                [],
+                {ID: 1},
+                {ID: [b""]},
+                {ID: [b"", b"x"]},
+                {ID: [[], []]},
+                {b"x": [b"", b""]},
+                {1: [b"", b""]},
+                {ID: [ID, "text"]},
+            ],
+        ),
+    ],
+)
+def test_what_hangs_together_and_is_no_table_counts_as_nothing_known(body: bytes) -> None:
+    store, fs = filled()
+    fs.remove(layout.GC_LINKS)
+    fs.write_new(layout.GC_LINKS, blake3(body).digest() + body)
+    assert KnownLinks(store)._known == {}
+    assert gc.plan(store).reachable == 3
+
+
+def test_a_plan_of_a_store_that_is_only_read_writes_no_cache() -> None:
+    _, fs = filled()
+    fs.remove(layout.GC_LINKS)
+    before = len(fs.calls)
+    assert gc.plan(Store(fs, read_only="it was opened so")).reachable == 3
+    assert fs.calls[before:] == []
 
 
 @pytest.mark.parametrize("call", ["read", "write_new", "rename"])

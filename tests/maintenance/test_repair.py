@@ -172,6 +172,25 @@ def test_what_a_moved_ref_may_have_named_is_kept_from_gc() -> None:
     assert store.get(id_of(OTHER)) == OTHER
 
 
+@pytest.mark.parametrize("restore_refs", [False, True])
+def test_a_damaged_ref_to_what_an_alternate_has_damaged_is_moved_all_the_same(
+    tmp_path: Path, *, restore_refs: bool
+) -> None:
+    below = castore.open(tmp_path / "below")
+    oid = below.put(OTHER)
+    store = castore.open(tmp_path / "s", alternates=[below.root])
+    store.record("tuning", T, "kept", OLDER)
+    store.set_ref("tuning", T, "broken", oid)
+    path = store.root / BROKEN_NAME.path
+    path.write_bytes(path.read_bytes()[:-3])
+    spoiled = object_file(below.root, oid)
+    spoiled.chmod(0o644)
+    spoiled.write_bytes(b"junk")
+    repair.apply(store, repair.plan(store, restore_refs=restore_refs))
+    assert not path.exists()
+    assert finding_ids(store) <= {"quarantined", "ref-topology-foreign"}
+
+
 def test_a_copy_comes_from_an_alternate(tmp_path: Path) -> None:
     below = castore.open(tmp_path / "below")
     store = castore.open(tmp_path / "s", alternates=[below.root])

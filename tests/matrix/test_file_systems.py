@@ -82,7 +82,7 @@ def test_a_store_on_a_read_only_mount_is_read_and_refuses_writes_with_one_clear_
     writes: list[Callable[[], object]] = [
         lambda: store.put(B),
         lambda: store.record("tuning", T, "k2", B),
-        lambda: gc.plan(store),
+        lambda: gc.apply(store, gc.plan(store)),
     ]
     for write in writes:
         with pytest.raises(ReadOnlyStoreError):
