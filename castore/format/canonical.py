@@ -184,6 +184,7 @@ def _ordered_map(value: dict[Any, Any], depth: int, left: list[int]) -> dict[str
     left[0] -= len(value)
     if depth == DEPTH_MAX or left[0] < 0:
         raise _RefusedError
+    depth += 1
     ordered = {}
     for key in sorted(value):
         child = value[key]
@@ -194,9 +195,9 @@ def _ordered_map(value: dict[Any, Any], depth: int, left: list[int]) -> dict[str
         if kind in _ATOMS:
             ordered[key] = child
         elif kind is dict:
-            ordered[key] = _ordered_map(child, depth + 1, left)
+            ordered[key] = _ordered_map(child, depth, left)
         else:
-            ordered[key] = _ordered(child, depth + 1, left)
+            ordered[key] = _ordered(child, depth, left)
     return ordered
 
 
