@@ -10,15 +10,23 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from castore.cli.devices import device_text, first_text, part
 from castore.cli.tagged import tagged
-from castore.cli.text import counted, moment_text, ratio_text, schedule_text, time_text
+from castore.cli.text import (
+    counted,
+    moment_text,
+    ratio_text,
+    schedule_text,
+    short_id,
+    time_text,
+)
 from castore.errors import MalformedError
 from castore.format.value import Link, WeakLink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from castore.format.value import Value
+    from castore.format.value import ObjectId, Value
     from castore.tuning.manifests import CertificationManifest, TuningManifest
     from castore.tuning.program import ArraySpec
     from castore.tuning.records import Applicability, CandidateResult, ComparisonReport, Failure
@@ -101,7 +109,8 @@ def _tuning(value: Value) -> Iterator[str]:
     yield from _fields(_tuning_rows(found))
     if len(found.tie_set) > 1:
         yield "tie set (the measurements cannot tell these from the winner):"
-        yield from (f"{_LEVEL}{schedule_text(schedule)}" for schedule in found.tie_set)
+        others = found.tie_set[1:]  # the winner stands first
+        yield from (f"{_LEVEL}{schedule_text(schedule)}" for schedule in others)
     yield from _failures(found.failures, found.failed)
     yield "applies to:"
     yield from _fields(_applicability_rows(found.applicability))
@@ -111,12 +120,12 @@ def _tuning_rows(found: TuningManifest) -> Iterator[tuple[str, str]]:
     yield "winner", schedule_text(found.winner.schedule)
     yield "timing", _timing(found.winner.timing)
     yield "error", _error(found.winner.report)
+    yield "round 1", f"the winner took {time_text(found.fastest_first_ns)}"
     if found.default is None:
         yield "default", "failed"
     else:
-        yield "default", f"{_against(found.winner, found.default)}"
-    slowest = ratio_text(found.slowest_first_ns / max(found.fastest_first_ns, 1))
-    yield "slowest", f"{time_text(found.slowest_first_ns)}; the winner was {slowest} as fast then"
+        yield "default", _default(found, found.default)
+    yield "slowest", _against(found, found.slowest_first_ns)
     ties = len(found.tie_set) - 1
     yield "ties", counted(ties, "other schedule") if ties else "none"
     yield "candidates", f"{found.evaluated:,} tried, {found.failed:,} failed"
@@ -177,6 +186,29 @@ _EXPLAINERS: dict[str, Callable[[Value], Iterator[str]]] = {
 }
 
 
+def hardware(topology: ObjectId, manifest: Value) -> Iterator[str]:
+    """Yield lines that tell what a result was measured on; not made harmless yet.
+
+    Args:
+        topology: The topology's id.
+        manifest: The topology, or None where the store does not have it.
+    """
+    yield "on this hardware:"
+    yield from _fields(_hardware_rows(topology, manifest))
+
+
+def _hardware_rows(topology: ObjectId, manifest: Value) -> Iterator[tuple[str, str]]:
+    yield "topology", short_id(topology)
+    if manifest is None:
+        yield "device", "unknown: the topology is not in this store"
+        return
+    software = part(manifest, "software")
+    backend = first_text(software, "backend")
+    yield "device", device_text("numpy" if backend == "numpy" else "wgpu", manifest)
+    driver = first_text(software, "driver_version", "driver")
+    yield from ((name, text) for name, text in (("backend", backend), ("driver", driver)) if text)
+
+
 def _fields(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
     listed = list(rows)
     width = max(len(label) for label, _ in listed)
@@ -223,12 +255,19 @@ def _failures(failures: tuple[Failure, ...], count: int) -> Iterator[str]:
         yield f"{_LEVEL}... and {count - len(failures):,} more (the evidence has all)"
 
 
-def _against(winner: CandidateResult, default: CandidateResult) -> str:
-    if winner.schedule == default.schedule:
+def _default(found: TuningManifest, default: CandidateResult) -> str:
+    if default.schedule == found.winner.schedule:
         return "is the winner"
-    ratio = ratio_text(default.timing.median_ns / max(winner.timing.median_ns, 1))
-    median = time_text(default.timing.median_ns)
-    return f"{schedule_text(default.schedule)}: {median}; the winner is {ratio} as fast"
+    schedule = schedule_text(default.schedule)
+    if found.default_first_ns is None:  # another tool's manifest
+        return f"{schedule}: {time_text(default.timing.median_ns)}"
+    return f"{schedule}: {_against(found, found.default_first_ns)}"
+
+
+def _against(found: TuningManifest, other_first_ns: int) -> str:
+    """Compare with the winner in round 1: only there were all measured, the slowest included."""
+    ratio = ratio_text(other_first_ns / max(found.fastest_first_ns, 1))
+    return f"{time_text(other_first_ns)} in round 1; the winner was {ratio} as fast then"
 
 
 def _timing(timing: TimingSummary) -> str:

@@ -165,13 +165,55 @@ def test_show_explains_a_tuning_result(tuned: TuneResult, run: Run) -> None:
     assert shown.startswith(f"object {tuned.object}\ntuning result for affine_f32[")
     assert "median 1.20 us" in shown
     assert "tie set" in shown
-    assert "the winner is 3.33x as fast" in shown
+    then = tuned.manifest.fastest_first_ns
+    assert f"round 1     the winner took {then / 1000:.2f} us\n" in shown
+    against = f"4.00 us in round 1; the winner was {tuned.speed_against_default:.2f}x as fast then"
+    assert shown.count(against) == 2  # the default is the slowest
+    listed = shown.partition("tie set")[2].partition("failures:")[0].splitlines()[1:]
+    assert len(listed) == len(tuned.tie_set) - 1 == 1
+    assert "ties        1 other schedule\n" in shown
     assert "failures:" in shown
     assert f"{tuned.failures[0].stage}: {tuned.failures[0].reason}" in shown
     assert f"and {tuned.manifest.failed - len(tuned.failures)} more" in shown
     assert tuned.manifest.evidence in shown
     sizes = "n=1048576: coefficients float32[2], x float32[1048576] -> y float32[1048576]"
     assert f"problem    {sizes}\n" in shown
+
+
+@pytest.mark.parametrize("namespace", ["tuning", "certification"])
+def test_show_tells_the_hardware_of_a_result(
+    namespace: str, tuned: TuneResult, store: Store, run: Run
+) -> None:
+    told = (
+        f"on this hardware:\n  topology  {tuned.topology[:12]}\n"
+        "  device    numpy: Recorded CPU\n  backend   numpy\n"
+    )
+    assert run("show", f"{namespace}/affine_f32").out.endswith(told)
+    assert run("show", f"{namespace}/affine_f32", "--json").document["topologies"] == [
+        tuned.topology
+    ]
+    oid = run("ls", "--namespace", namespace, "--json").document[0]["object"]
+    run("forget", "--kernel", "affine_f32")
+    assert run("show", oid).out.endswith(told)  # by the log, as by the ref before
+
+
+def test_show_tells_of_an_adapter_its_driver_and_whether_it_is_the_cpu(
+    tuned: TuneResult, store: Store, run: Run
+) -> None:
+    topology = {
+        "kind": "topology",
+        "schema": 1,
+        "silicon": {"device": "llvmpipe", "adapter_type": "cpu"},
+        "software": {"backend": "Vulkan", "driver": "llvmpipe", "driver_version": "Mesa 25.0"},
+    }
+    store.delete_ref("tuning", tuned.topology, tuned.manifest.kernel)
+    store.set_ref("tuning", topology, tuned.manifest.kernel, tuned.object)
+    shown = run("show", "affine_f32").out
+    assert "device    wgpu: llvmpipe, a software adapter that runs on the CPU\n" in shown
+    assert "driver    Mesa 25.0\n" in shown
+    store.delete_ref("tuning", castore.object_id(castore.encode(topology)), tuned.manifest.kernel)
+    store.set_ref("tuning", "ab" * 32, tuned.manifest.kernel, tuned.object)
+    assert "unknown: the topology is not in this store" in run("show", "affine_f32").out
 
 
 def test_show_explains_evidence_and_certification(tuned: TuneResult, run: Run) -> None:
