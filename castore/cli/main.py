@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (without the program's name) and return the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_closed_streams()
     try:
         with _tolerant_streams(), _warnings_shown():
             status: int = _run(arguments)
-            _flush()
+            sys.stdout.flush()
     except BrokenPipeError:
         status = ExitStatus.READER_GONE
     except KeyboardInterrupt:
@@ -81,6 +82,17 @@ def _os_error_text(error: OSError) -> str:
     return f"{os.fsdecode(error.filename)}: {reason}" if error.filename else reason
 
 
+def _open_closed_streams() -> None:
+    """Make a stream that the shell has closed one to nowhere, as `>/dev/null` does.
+
+    Python has None for it, which has no methods, and which `print` takes for stdout.
+    """
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - as long-lived as the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - as long-lived as the process
+
+
 @contextlib.contextmanager
 def _tolerant_streams() -> Iterator[None]:
     """Let no kernel text end the command because the terminal's encoding lacks a letter."""
@@ -109,16 +121,10 @@ def _make_harmless(record: logging.LogRecord) -> bool:
     return True
 
 
-def _flush() -> None:
-    # There is no stdout where the shell has closed it.
-    if sys.stdout is not None:
-        sys.stdout.flush()
-
-
 def _settle_stdout() -> None:
     """Keep the interpreter from failing once more when it flushes stdout at its end."""
     try:
-        _flush()
+        sys.stdout.flush()
     except OSError:
         with contextlib.suppress(OSError, ValueError):
             devnull = os.open(os.devnull, os.O_WRONLY)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +187,33 @@ def test_a_full_disk_behind_stdout_is_told_once(store: Store) -> None:
             check=False,
         )
     assert (ended.returncode, ended.stderr) == (1, b"castore: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tune", "affine_f32", "--device", "numpy", "--candidates", "1", "--samples", "1"],
+        ["fsck"],
+        ["gc"],
+        ["stats"],
+        ["cat", "value"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "1>&- 2>&-"])
+def test_a_stream_that_the_shell_has_closed_is_as_one_to_nowhere(
+    store: Store, arguments: list[str], closed: str
+) -> None:
+    store.set_name("value", store.put(1))
+    command = shlex.join([sys.executable, "-m", "castore", *arguments])
+    ended, usual = (
+        subprocess.run(["sh", "-c", f"{command} {streams}"], capture_output=True, check=False)
+        for streams in (closed, closed.replace("&-", "/dev/null"))
+    )
+    assert (ended.returncode, usual.returncode) == (0, 0)
+    assert ended.stderr == usual.stderr or arguments[0] == "tune"  # which does less the next time
+    # Nothing that belongs on stderr is on stdout.
+    assert ended.stdout.count(b"\n") == usual.stdout.count(b"\n")
 
 
 def test_a_terminal_that_lacks_letters_gets_escapes(store: Store) -> None:
