@@ -60,8 +60,13 @@ class NothingAcceptableError(CastoreError):
         super().__init__(kernel, evaluated, reasons)
 
     def __str__(self) -> str:
-        shown = "; ".join(f"{reason} ({count} times)" for reason, count in self.reasons[:3])
-        return f"{self.kernel}: none of {self.evaluated} candidates is acceptable: {shown}"
+        shown = "; ".join(
+            f"{reason} ({count} times)" if count > 1 else reason
+            for reason, count in self.reasons[:3]
+        )
+        several = f"none of {self.evaluated} candidates is acceptable"
+        what = several if self.evaluated > 1 else "the only candidate is not acceptable"
+        return f"{self.kernel}: {what}: {shown}"
 
 
 class PackageMissingError(CastoreError, ImportError):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from castore.errors import MalformedError
 from castore.format.canonical import encode, object_id
 from castore.format.value import ObjectId
+from castore.tuning import kernels
 from castore.tuning.errors import SourceUnavailableError
 from castore.tuning.limits import limits_of, violation
 from castore.tuning.machine import topology as this_topology
@@ -205,7 +206,11 @@ def _elsewhere(
         return refused
     if neighbours:
         return _known_elsewhere(kernel, neighbours[0])
-    return Missing(f"{kernel.text} has not been tuned; run: castore tune {kernel.id}")
+    # The command knows what is built in, and only in its usual size.
+    how = "call: castore.tuning.tune(store, kernel)"
+    if kernel in kernels.BUILT_IN:
+        how = f"run: castore tune {kernel.id}"
+    return Missing(f"{kernel.text} has not been tuned; {how}")
 
 
 def _neighbours(

@@ -12,6 +12,7 @@ winner's upper quartile: measured again, any of them may come out first.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from castore.tuning.program import Program
     from castore.tuning.records import ComparisonReport, Effort, MeasuringPolicy
     from castore.tuning.space import Schedule
+
+
+_PROBES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,8 @@ class Search:
             NothingAcceptableError: Every candidate failed.
         """
         logs = [_Log(candidate) for candidate in candidates]
-        self._dispatches = self._enough_dispatches(candidates, default)
+        self._begin(1, logs, self._effort.samples)
+        self._dispatches = self._enough_dispatches(logs, default)
         self._round(1, logs, self._effort.samples)
         finalists: list[CandidateResult] = []
         while not finalists:
@@ -131,6 +136,7 @@ class Search:
                 raise NothingAcceptableError(self._kernel, len(logs), _reasons(logs))
             # Each turn of the loop that ends without a winner has put its finalists out.
             chosen = _finalists(logs, first, self._effort.finalists, default)
+            self._begin(2, chosen, self._effort.finalist_samples)
             self._round(2, chosen, self._effort.finalist_samples)
             finalists = self._ranked(chosen, 2)
         return Outcome(
@@ -144,27 +150,36 @@ class Search:
             dispatches=self._dispatches,
         )
 
-    def _enough_dispatches(self, candidates: Sequence[Candidate], default: Schedule) -> int:
+    def _enough_dispatches(self, logs: Sequence[_Log], default: Schedule) -> int:
         # Decided once, on the default schedule: timings with other counts are not comparable.
-        for candidate in candidates:
-            if candidate.schedule != default:
+        for log in logs:
+            if log.candidate.schedule != default:
                 continue
-            seen = self._trials.measure(
-                candidate.schedule, candidate.program, samples=3, dispatches=1
-            )
-            good = [] if isinstance(seen, Failure) else good_samples(seen.raw_samples)[0]
+            good: list[int] = []
+            # One at a time: the time limit is for one sample, and a failure counts.
+            for _ in range(_PROBES):
+                seen = self._trials.measure(
+                    log.candidate.schedule, log.candidate.program, samples=1, dispatches=1
+                )
+                if isinstance(seen, Failure):
+                    self._reject(1, log, seen.stage, seen.reason)
+                    return 1
+                good += good_samples(seen.raw_samples)[0]
             if good:
                 wanted = -(-self._policy.sample_floor_ns // sorted(good)[len(good) // 2])
                 return min(max(wanted, 1), self._policy.dispatches_max)
         return 1
 
+    def _begin(self, number: int, logs: Sequence[_Log], samples: int) -> None:
+        self._progress(RoundBegan(self._kernel, number, len(logs), len(logs) * samples))
+
     def _round(self, number: int, logs: Sequence[_Log], samples: int) -> None:
-        steps = len(logs) * samples
-        self._progress(RoundBegan(self._kernel, number, len(logs), steps))
         for _ in range(samples):
-            for log in logs:
+            for at, log in enumerate(logs):
                 if log.failure is None:
                     self._sample(number, log)
+                if at == 1 and number == 1 and _is_hopeless(logs[:2]):
+                    raise NothingAcceptableError(self._kernel, 2, _reasons(logs[:1]))
         for log in logs:
             if log.failure is None and not _samples_of(log, number):
                 self._reject(number, log, "timing", "no sample was a possible time")
@@ -225,6 +240,16 @@ def _finalists(
     chosen = [result.schedule for result in first[:count]]
     wanted = [*chosen, default]
     return [log for log in logs if log.failure is None and log.candidate.schedule in wanted]
+
+
+def _is_hopeless(logs: Sequence[_Log]) -> bool:
+    """Tell whether all fail to compile in the same way: then the kernel is at fault."""
+    kinds = {
+        re.sub(r"\d+|\s+", " ", log.failure.reason)
+        for log in logs
+        if log.failure is not None and log.failure.stage == "compile"
+    }
+    return all(log.failure is not None for log in logs) and len(kinds) == 1
 
 
 def _samples_of(log: _Log, number: int) -> list[int]:

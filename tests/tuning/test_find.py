@@ -63,7 +63,16 @@ def test_a_kernel_never_tuned_is_missing_without_fields(
     answer = find(store, double(0, 1), topology=topology)
     assert isinstance(answer, Missing)
     assert answer.fields == ()
-    assert "has not been tuned" in answer.reason
+    assert answer.reason.endswith("has not been tuned; call: castore.tuning.tune(store, kernel)")
+
+
+def test_a_kernel_that_the_command_can_tune_is_missing_with_the_command(
+    store: Store, topology: Topology
+) -> None:
+    missing = find(store, kernels.affine_f32, topology=topology)
+    assert missing.reason.endswith("run: castore tune affine_f32")
+    other_size = find(store, kernels.affine_f32.sized(n=5), topology=topology)
+    assert "castore tune" not in other_size.reason
 
 
 CHANGES: list[tuple[str, dict[str, Any]]] = [

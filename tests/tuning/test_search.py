@@ -129,6 +129,52 @@ def test_when_every_candidate_fails_nothing_is_stored(
     assert list(store.refs()) == []
 
 
+def test_a_failing_default_is_tried_once(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    device = replay(topology, m0=failing(0, "off"), m1=failing(1, "lost"))
+    with pytest.raises(NothingAcceptableError):
+        tune(store, double(0, 1), device=device)
+    assert device.asked == [{"mode": 0}, {"mode": 1}]
+
+
+def test_the_only_candidate_is_told_in_the_singular(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    with pytest.raises(NothingAcceptableError, match=r"the only candidate .* acceptable: off$"):
+        tune(store, double(0), device=replay(topology, m0=failing(0, "off")))
+
+
+def uncompiled(mode: int, reason: str) -> Failure:
+    return Failure({"mode": mode}, "compile", reason)
+
+
+def test_two_that_fail_to_compile_alike_end_the_search(
+    store: Store, double: DoubleKernel, topology: Topology
+) -> None:
+    device = replay(topology, m0=uncompiled(0, "line 7: x * 16"), m1=uncompiled(1, "line 7: x * 8"))
+    with pytest.raises(NothingAcceptableError) as caught:
+        tune(store, double(0, 1, 2, 3), device=device)
+    assert len(device.asked) == 2
+    assert caught.value.evaluated == 2
+    assert caught.value.reasons == (("line 7: x * 16", 1),)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (uncompiled(0, "line 7"), uncompiled(1, "too many registers")),
+        (failing(0, "off"), failing(1, "off")),
+    ],
+    ids=["compile for two reasons", "run"],
+)
+def test_two_that_fail_otherwise_leave_the_search_to_the_rest(
+    store: Store, double: DoubleKernel, topology: Topology, one: Failure, other: Failure
+) -> None:
+    device = replay(topology, m0=one, m1=other, m2=times(1))
+    assert tune(store, double(0, 1, 2), device=device).schedule == {"mode": 2}
+
+
 def test_a_failed_rerun_leaves_the_old_result(
     store: Store, double: DoubleKernel, topology: Topology
 ) -> None:
@@ -146,8 +192,8 @@ def test_both_rounds_go_round_by_round(
     device = replay(topology, m0=times(1), m1=times(2), m2=times(3))
     tune(store, double(0, 1, 2), device=device, samples=2, finalists=2, finalist_samples=3)
     asked = [schedule["mode"] for schedule in device.asked]
-    calibration, first, second = asked[:1], asked[1:7], asked[7:]
-    assert calibration == [0]
+    calibration, first, second = asked[:3], asked[3:9], asked[9:]
+    assert calibration == [0, 0, 0]
     assert first == [0, 1, 2, 0, 1, 2]
     assert second == [0, 1, 0, 1, 0, 1]
 
