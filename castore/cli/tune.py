@@ -24,12 +24,18 @@ if TYPE_CHECKING:
     from castore.tuning.kernel import Kernel
     from castore.tuning.tuner import TuneResult
 
+_CANDIDATES = 48
+_SAMPLES = 3
+_FINALISTS = 6
+_FINALIST_SAMPLES = 11
+
 HELP = Help(
     description="""\
 Measure the schedules of kernels on this machine, each checked against an oracle,
 and store the best with the evidence. A kernel whose stored result still applies
-is not measured again (--force does), so a second run ends at once. Candidates
-run in a process of their own under a time limit: one that hangs or crashes is
+is not measured again (--force does), so a second run ends at once; it says so
+where the budget given asks for more effort than that result had. Candidates run
+in a process of their own under a time limit: one that hangs or crashes is
 rejected, and the search goes on. Afterwards a table compares each winner with the
 default schedule and with the slowest that the oracle accepted.
 
@@ -59,16 +65,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     budget = parser.add_argument_group("budget")
     for option, default, what in (
-        ("--candidates", 48, "the most candidates to try"),
-        ("--samples", 3, "samples of each candidate"),
-        ("--finalists", 6, "candidates that are measured again"),
-        ("--finalist-samples", 11, "samples of each finalist"),
+        ("candidates", _CANDIDATES, "the most candidates to try"),
+        ("samples", _SAMPLES, "samples of each candidate"),
+        ("finalists", _FINALISTS, "candidates that are measured again"),
+        ("finalist-samples", _FINALIST_SAMPLES, "samples of each finalist"),
     ):
+        # No default here: whether one was given decides what is said of a stored result.
         budget.add_argument(
-            option,
+            f"--{option}",
             metavar="N",
             type=argument(positive),
-            default=default,
             help=f"{what} (default: {default})",
         )
     budget.add_argument(
@@ -103,6 +109,13 @@ def run(args: argparse.Namespace, output: Output) -> int:
                     failures.append(error)
     for failure in failures:
         output.note(f"castore: {failure}")
+    for result in results:
+        less = ", ".join(_less_effort(result, args)) if result.was_stored else ""
+        if less:
+            output.note(
+                f"castore: {result.kernel}: measured with less effort than asked for ({less}); "
+                "--force measures again"
+            )
     if output.as_json:
         output.data([_document(result) for result in results])
     elif results:
@@ -115,7 +128,9 @@ def _chosen_kernels(args: argparse.Namespace) -> Sequence[Kernel]:
 
     if args.all == bool(args.kernels):
         known = ", ".join(kernel.id for kernel in kernels.BUILT_IN)
-        raise MalformedError("KERNEL", f"give the ids of kernels, or --all; known are {known}")
+        give = "give the ids of kernels, or --all"
+        give += ", not both" if args.all else ""
+        raise MalformedError("KERNEL", f"{give}; known are {known}")
     if args.all:
         return kernels.BUILT_IN
     return list({kernel.id: kernel for kernel in map(built_in, args.kernels)}.values())
@@ -146,14 +161,30 @@ def _tuned(
         kernel,
         device=device,
         force=args.force,
-        candidates_max=args.candidates,
-        samples=args.samples,
-        finalists=args.finalists,
-        finalist_samples=args.finalist_samples,
+        candidates_max=args.candidates or _CANDIDATES,
+        samples=args.samples or _SAMPLES,
+        finalists=args.finalists or _FINALISTS,
+        finalist_samples=args.finalist_samples or _FINALIST_SAMPLES,
         seed=args.seed,
         time_limit_s=args.time_limit,
         progress=tell,
     )
+
+
+def _less_effort(result: TuneResult, args: argparse.Namespace) -> Iterator[str]:
+    """Yield in what a stored result was measured with less effort than the options ask for."""
+    effort, tried = result.manifest.effort, result.manifest.evaluated
+    accepted = tried - result.manifest.failed
+    counts = (
+        # More cannot be tried, or measured again, than there are.
+        ("candidates", effort.candidates_max, args.candidates, tried >= effort.candidates_max),
+        ("samples", effort.samples, args.samples, True),
+        ("finalists", effort.finalists, args.finalists, accepted > effort.finalists),
+        ("finalist samples", effort.finalist_samples, args.finalist_samples, True),
+    )
+    for name, had, asked, is_short in counts:
+        if asked is not None and had < asked and is_short:
+            yield f"{name} {had:,}, not {asked:,}"
 
 
 def _print_results(output: Output, results: Sequence[TuneResult]) -> None:

@@ -79,6 +79,23 @@ def test_tune_forced_measures_again_and_can_be_undone(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("small_kernels")
+def test_a_stored_result_that_had_less_effort_than_is_asked_for_is_told(run: Run) -> None:
+    tune = ("tune", "affine_f32", "--device", "numpy")
+    run(*tune, *_SMALL)
+    ended = run(*tune, "--samples", "5", "--finalists", "2", "--candidates", "9")
+    assert ended.out.startswith("nothing was tuned: ")
+    assert ended.err.endswith(
+        "castore: affine_f32[n=4096]: measured with less effort than asked for "
+        "(candidates 2, not 9, samples 1, not 5, finalists 1, not 2); --force measures again\n"
+    )
+    for enough in ((), _SMALL, ("--samples", "1")):
+        assert "less effort" not in run(*tune, *enough).err
+    run(*tune, "--force", "--candidates", "900", "--samples", "1", "--finalists", "900")
+    beyond = run(*tune, "--candidates", "1000", "--finalists", "1000")
+    assert "less effort" not in beyond.err  # there are no more schedules
+
+
+@pytest.mark.usefixtures("small_kernels")
 def test_one_kernel_without_an_acceptable_candidate_costs_the_others_nothing(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +176,7 @@ def test_tune_wants_kernels_or_all(run: Run, arguments: list[str], tmp_path: Pat
     ended = run("tune", *arguments)
     assert ended.status == 2
     assert "affine_f32, matmul_f32" in ended.err
+    assert ("not both" in ended.err) == bool(arguments)
     assert not (tmp_path / "store").exists()
 
 
