@@ -18,7 +18,7 @@ from castore.store.opening import open_store
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from castore.cli.output import Output
     from castore.maintenance.findings import Finding
@@ -44,6 +44,15 @@ waits for a gc. A repair that was stopped is simply run again.""",
         ExitStatus.LOCKED: "a gc or another repair is running and did not end in time",
         ExitStatus.INCOMPLETE: "not everything could be read, so the rest is unknown",
     },
+)
+
+
+_NEXT_FOR_MISSING = (
+    "next, for a ref whose object is gone, one of:",
+    "  castore repair --from STORE   copies the object from a store that has it",
+    "  castore repair --refs         lets the ref name the newest whole object of its log",
+    "  castore tune KERNEL           measures a built-in kernel again",
+    "  castore forget --kernel TEXT  removes the ref of a kernel (a named ref: Store.delete_name)",
 )
 
 
@@ -123,16 +132,21 @@ def _print(
     output: Output,
     plan: Plan,
     report: Report | None,
-    left: Iterable[Finding],
+    left: Sequence[Finding],
     *,
     is_dry_run: bool,
 ) -> None:
     output.lines(_steps(plan, "would " if is_dry_run else ""))
-    if report is None:
-        output.line("nothing was changed" if is_dry_run else "nothing to repair")
+    if plan.is_empty:
+        is_sound = all(found.severity != "error" for found in left)
+        output.line("nothing to repair" if is_sound else "nothing can be repaired from here")
+    elif report is None:
+        output.line("nothing was changed")
     else:
         output.line(_done(report))
     output.lines(f"left: {finding_text(found)}" for found in left if found.severity != "info")
+    if any(found.id == "ref-object-missing" for found in left):
+        output.lines(_NEXT_FOR_MISSING)
 
 
 def _steps(plan: Plan, would: str) -> Iterable[str]:

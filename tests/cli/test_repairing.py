@@ -30,6 +30,8 @@ def test_nothing_to_repair_ends_with_0_and_changes_nothing(store: Store, run: Ru
     store.record("tuning", _FOREIGN, "gemm", 1)
     ended = run("repair")
     assert (ended.status, ended.out) == (0, "nothing to repair\n")
+    ended = run("repair", "--dry-run")
+    assert (ended.status, ended.out) == (0, "nothing to repair\n")
 
 
 def test_damage_is_shown_mended_from_another_store_and_then_gone(
@@ -58,7 +60,25 @@ def test_what_nobody_has_is_told_and_ends_with_4(store: Store, run: Run) -> None
     assert ended.status == 4
     assert f"no good copy of object {oid}" in ended.out
     assert "left: error: ref-object-missing: tuning/gemm" in ended.out
+    again = run("repair", "--refs")
+    assert again.status == 4
+    assert "nothing can be repaired from here\n" in again.out
+    for step in ("repair --from STORE", "tune KERNEL", "forget --kernel TEXT"):
+        assert f"  castore {step} " in again.out
     assert run("repair", "--json").document["left"][0]["missing"] == oid
+
+
+def test_the_steps_that_repair_names_for_a_ref_without_its_object_end_the_error(
+    store: Store, run: Run
+) -> None:
+    damage(store, store.record("tuning", _FOREIGN, "gemm", 1))
+    store.set_name("kept", damaged := store.put(2))
+    damage(store, damaged)
+    run("repair", "--refs")
+    assert run("forget", "--kernel", "gemm").status == 0
+    store.delete_name("kept")
+    assert run("fsck").status == 0
+    assert run("repair").status == 0
 
 
 def test_refs_come_back_from_their_log(store: Store, run: Run) -> None:
