@@ -28,13 +28,15 @@ left as it is. To choose the group, make the folder first.
 
 A store that every user may write, or that belongs to another user and is not
 shared with a group of yours, is refused by every command. CASTORE_TRUST lists
-the stores to use all the same, separated like PATH; * stands for all.""",
+the stores to use all the same, separated like PATH; * stands for all. root's own
+stores are trusted by everybody, and root uses those of all users on purpose,
+unless every user may write them: as root, name only stores that you trust.""",
     examples=(
         "castore init",
         "castore init /srv/castore",
         "install -d -g lab /srv/lab && castore init --shared=group /srv/lab",
     ),
-    meanings={ExitStatus.NOT_FOUND: "the folder holds something that is not a store"},
+    meanings={ExitStatus.NOT_FOUND: "it is no folder, or it holds something that is not a store"},
     statuses=(ExitStatus.UNUSABLE,),
 )
 

@@ -9,7 +9,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from castore.errors import ReadOnlyStoreError, StoreNotFoundError
-from castore.store.opening import absolute, default_root, has_format, open_store
+from castore.store.opening import absolute, default_root, has_format, has_store, open_store
 
 if TYPE_CHECKING:
     import argparse
@@ -88,7 +88,7 @@ def hinting(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _refuse_missing(args: argparse.Namespace, folder: str) -> None:
-    if not has_format(folder):
+    if not has_format(folder) and not has_store(folder):
         tune = with_store(args, "tune --all")
         reason = f"make one with: {tune}, or without results: castore init {shlex.quote(folder)}"
         raise StoreNotFoundError(folder, reason)

@@ -124,25 +124,44 @@ def create_store(root: str, *, shared: Shared = "umask") -> None:
         UnsafeStoreError: The folder is a stranger's, or every user may write it; or its group
             cannot be given it.
     """
+    _refuse_file(root)
     _make_trusted(root)
+    if has_store(root):
+        if shared == "group" and not is_shared(root):
+            raise MaintenanceRefusedError("sharing", _how_to_share(root))
+        return
+    if shared == "group":
+        _share(root)
+    lay_out(PosixFileSystem(root))  # it takes the modes from the root
+
+
+def has_store(root: str) -> bool:
+    """Tell whether a store is here; where none is, one can be made here.
+
+    Raises:
+        StoreNotFoundError: Something else is here.
+    """
+    _refuse_file(root)
+    if not os.path.lexists(root):
+        return False
     fs = PosixFileSystem(root)
     # Asked first: where another process makes and fills the store meanwhile, `format` shows it.
     has_objects = _has_objects(fs)
     names = {entry.name for entry in fs.list_folder("")}
     if layout.FORMAT in names:
-        if shared == "group" and not is_shared(root):
-            raise MaintenanceRefusedError("sharing", _how_to_share(root))
-        return
+        return True
     strange = sorted(names - _SKELETON)
     if strange or has_objects:
         found = strange[0] if strange else "objects without a format file"
         raise StoreNotFoundError(
             root, f"the folder is not empty ({found!r}); name an empty or missing one"
         )
-    if shared == "group":
-        _share(root)
-        fs = PosixFileSystem(root)  # it takes the modes from the root
-    lay_out(fs)
+    return False
+
+
+def _refuse_file(root: str) -> None:
+    if os.path.lexists(root) and not os.path.isdir(root):
+        raise StoreNotFoundError(root, "it is not a folder; name an empty or missing one")
 
 
 def _make_trusted(root: str) -> None:

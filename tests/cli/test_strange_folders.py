@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +15,6 @@ from castore.store.store import Store
 from tests.store.worlds import FOREIGN_TOPOLOGY
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.conftest import Run
 
 T = FOREIGN_TOPOLOGY
@@ -142,3 +141,24 @@ def test_nothing_of_a_sound_store_is_strange(store: Store, run: Run) -> None:
     for command in COMMANDS:
         assert run(*command).status == 0
     assert gc.plan(store).prune == ()
+
+
+def test_a_place_where_no_store_can_be_is_refused_with_advice_that_works(
+    run: Run, tmp_path: Path
+) -> None:
+    """Reading commands advised to run `castore init` there, which then refused."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("")
+    for place, why in (
+        (tmp_path / "file", "it is not a folder; "),
+        (Path("/dev/null"), "it is not a folder; "),
+        (tmp_path / "full", "the folder is not empty ('mine'); "),
+    ):
+        for command in (["stats"], ["init"], ["tune", "affine_f32"]):
+            ended = run("--store", str(place), *command)
+            assert ended.status == 3
+            told = f"castore: no castore store at {place}: {why}name an empty or missing one\n"
+            assert ended.err == told
+    (tmp_path / "empty").mkdir()
+    assert "castore init" in run("--store", str(tmp_path / "empty"), "stats").err
