@@ -55,7 +55,7 @@ def decide(store: Store) -> Decision:
     objects = estimated_objects(store.fs)
     last = _last(store)
     if last is None:
-        told = f"about {objects:,} objects, and no gc yet"
+        told = f"{_told(objects, GROWTH_MIN)}, and no gc yet"
         return Decision(objects >= GROWTH_MIN, told)
     time_ns, objects_then = last
     age_s = (store.fs.clock_ns(layout.CLOCK) - time_ns) / _NS
@@ -63,9 +63,17 @@ def decide(store: Store) -> Decision:
         return Decision(is_due=False, reason="the last gc ended less than a day ago")
     if age_s >= QUIET_S:
         return Decision(is_due=True, reason=f"the last gc ended {age_s / INTERVAL_S:.0f} days ago")
-    growth = objects - objects_then
-    told = f"about {max(growth, 0):,} objects more than after the last gc"
-    return Decision(growth >= max(GROWTH_MIN, GROWTH_RATIO * objects_then), told)
+    growth, wanted = objects - objects_then, max(GROWTH_MIN, int(GROWTH_RATIO * objects_then))
+    return Decision(growth >= wanted, f"{_told(growth, wanted)} more than after the last gc")
+
+
+def _told(objects: int, wanted: int) -> str:
+    """Return an estimate in words; of a small store it is too rough to be told."""
+    return (
+        f"about {objects:,} objects"
+        if objects >= wanted
+        else f"fewer than about {wanted:,} objects"
+    )
 
 
 def note_done(store: Store) -> None:
