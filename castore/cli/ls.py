@@ -9,6 +9,7 @@ from castore.cli.naming import expand_topology, kernel_matcher, near_kernels
 from castore.cli.parser import Help
 from castore.cli.status import ExitStatus
 from castore.cli.text import moment_text, short_id
+from castore.errors import RefNotFoundError
 from castore.format import layout
 
 if TYPE_CHECKING:
@@ -43,16 +44,16 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """List the refs."""
     with stores.to_read(args) as store:
         refs = everything = list(_in_namespace(store, args.namespace))
-        near: list[str] = []
+        hint = ""
         if args.topology is not None:
-            topology = expand_topology(refs, args.topology)
-            refs = [each for each in refs if each.topology == topology]
+            refs = _of_topology(refs, args.topology)
+            hint = "" if refs else "; castore topology --list shows those that the store knows"
         if args.kernel is not None:
             matches = kernel_matcher(args.kernel)
             known = [each for each in refs if each.kernel is not None]
             refs = [each for each in known if matches(each.kernel or "")]
-            if not refs:
-                near = near_kernels((each.kernel or "" for each in known), args.kernel)
+            near = () if refs else near_kernels((each.kernel or "" for each in known), args.kernel)
+            hint = f"; did you mean {near[0]}?" if near else hint
         refs.sort(key=lambda ref: (ref.namespace, ref.kernel or ref.key, ref.topology or ""))
         rows = [(each, _changed_ns(store, each)) for each in refs]
     if output.as_json:
@@ -60,16 +61,24 @@ def run(args: argparse.Namespace, output: Output) -> int:
     else:
         header = ("NAMESPACE", "KERNEL", "TOPOLOGY", "OBJECT", "CHANGED")
         table = [_row(each, changed_ns) for each, changed_ns in rows]
-        output.table(header, table, empty=_why_empty(args, is_any=bool(everything), near=near))
+        output.table(header, table, empty=_why_empty(args, is_any=bool(everything), hint=hint))
     return ExitStatus.DONE
 
 
-def _why_empty(args: argparse.Namespace, *, is_any: bool, near: list[str]) -> str:
+def _why_empty(args: argparse.Namespace, *, is_any: bool, hint: str) -> str:
     if is_any:
-        return f"no ref matches; did you mean {near[0]}?" if near else "no ref matches"
+        return f"no ref matches{hint}"
     if args.namespace is not None:
         return f"the store has no refs in the namespace {args.namespace}"
     return f"the store has no refs yet; to make some: {stores.with_store(args, 'tune --all')}"
+
+
+def _of_topology(refs: list[Ref], text: str) -> list[Ref]:
+    try:
+        topology = expand_topology(refs, text)
+    except RefNotFoundError:
+        return []  # like every other condition that no ref meets
+    return [each for each in refs if each.topology == topology]
 
 
 def _in_namespace(store: Store, namespace: str | None) -> Iterable[Ref]:

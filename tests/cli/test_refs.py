@@ -1,6 +1,7 @@
 """ls, log, restore and forget."""
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,8 @@ def test_ls_chooses_by_namespace_topology_and_kernel(store: Store, run: Run) -> 
     assert len(kernels("--kernel", "*_f32[k=?,*")) == 2
     assert kernels("--kernel", "matmul_*[k=1,m=?,n=1]") == ["matmul_f32[k=1,m=1,n=1]"]
     assert kernels("--kernel", "matmul") == []
-    assert run("ls", "--topology", "0123").status == 3
+    for unmet in ("--topology", "0123"), ("--namespace", "none"), ("--kernel", "none"):
+        assert (run("ls", *unmet).status, run("ls", *unmet, "--json").document) == (0, [])
     assert run("ls", "--topology", "xyz").status == 2
     assert run("ls", "--namespace", "No/pe").status == 2
 
@@ -171,6 +173,25 @@ def test_forget_removes_what_matches_and_only_that(store: Store, run: Run) -> No
     assert {ref.kernel for ref in store.refs("tuning")} == {"affine_f32[n=4]"}
     assert run("forget", "--namespace", "tuning").out.splitlines()[-1] == "removed 2 refs"
     assert [ref.namespace for ref in store.refs()] == ["certification", "topology"]
+
+
+@pytest.mark.parametrize(
+    ("restored", "other"), [("tuning", "certification"), ("certification", "tuning")]
+)
+def test_restore_tells_of_what_was_removed_together_with_it(
+    restored: str, other: str, store: Store, run: Run
+) -> None:
+    for namespace in ("tuning", "certification"):
+        store.record(namespace, _FOREIGN, "gemm[n=4]", namespace)
+    run("forget", "--kernel", "gemm")
+    ended = run("restore", f"{restored}/gemm")
+    assert ended.status == 0
+    command = f"castore restore '{other}/gemm[n=4]' --topology {_FOREIGN[:12]}"
+    assert ended.err == f"castore: {other} was removed too; to restore it: {command}\n"
+    ended = run(*shlex.split(command)[1:])
+    assert (ended.status, ended.err) == (0, "")
+    assert store.lookup("tuning", _FOREIGN, "gemm[n=4]") == "tuning"
+    assert store.lookup("certification", _FOREIGN, "gemm[n=4]") == "certification"
 
 
 def test_forget_goes_by_age(store: Store, run: Run, tmp_path: Path) -> None:
