@@ -42,6 +42,7 @@ _NEAR_NAMES_MAX = 3
 _NAMES_COMPARED_MAX = 2000
 
 _is_abbreviation = re.compile(f"[0-9a-fA-F]{{{DIGITS_MIN},64}}").fullmatch
+_is_too_short = re.compile(f"[0-9a-fA-F]{{1,{DIGITS_MIN - 1}}}").fullmatch
 
 
 class AmbiguousNameError(CastoreError):
@@ -105,7 +106,12 @@ def find_object(store: Store, text: str, *, topology: str | None = None) -> Obje
     if named is not None:
         return named
     if not _is_abbreviation(text):
-        return find_ref(store, text, topology=topology).object
+        try:
+            return find_ref(store, text, topology=topology).object
+        except RefNotFoundError as error:
+            if _is_too_short(text):
+                error.add_note(f"an id needs {DIGITS_MIN} digits at least")
+            raise
     try:
         return expand_id(store, text)
     except ObjectNotFoundError:

@@ -131,6 +131,14 @@ def test_nothing_to_list_is_said(store: Store, run: Run) -> None:
     assert run("log", "gemm[n=8]").err == "castore: its log has no entries\n"
 
 
+def test_digits_that_are_too_few_for_an_id_are_told_so(store: Store, run: Run) -> None:
+    _fill(store)
+    ended = run("show", "abc")
+    assert ended.status == 3
+    assert ended.err == "castore: there is no ref abc; an id needs 4 digits at least\n"
+    assert "digits" not in run("show", "xyz").err
+
+
 def test_without_a_store_tune_is_named(run: Run, tmp_path: Path) -> None:
     assert "make one with: castore tune --all, or" in run("ls").err
     ended = run("--store", str(tmp_path / "a b"), "ls")
