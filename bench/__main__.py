@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.name is None:
         for name in _BENCHES:
             print(f"{name:11} {_promise(name)}")
+        print(f"{'all':11} These, one after the other.")
         return 0
     # Without a handler the folder would stay behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

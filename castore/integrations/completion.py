@@ -1,7 +1,7 @@
 """Completion scripts for shells, made by shtab from the parser itself.
 
 What an argument takes shows in its placeholder: DIR a folder, FILE a file, KERNEL
-the id of a kernel.
+the id of a kernel, and so does OBJECT or REF, which is most often one.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ def script(parser: argparse.ArgumentParser, shell: str, *, kernels: Sequence[str
         kernels: The ids to offer where a kernel is asked for.
     """
     words = " ".join(kernels)
+    kernel = {"bash": _KERNELS_FUNCTION, "zsh": f"({words})", "tcsh": f"({words})"}
     completers = {
         "DIR": shtab.DIRECTORY,
         "STORE": shtab.DIRECTORY,
         "FILE": shtab.FILE,
-        "KERNEL": {"bash": _KERNELS_FUNCTION, "zsh": f"({words})", "tcsh": f"({words})"},
+        **dict.fromkeys(("KERNEL", "OBJECT", "REF"), kernel),
     }
     for action in _actions(parser):
         if action.metavar in completers:

@@ -34,7 +34,8 @@ def test_the_shell_is_offered_kernels_and_folders(run: Run, tmp_path: Path) -> N
         return done.stdout.split()
 
     assert offered("castore", "tune", "aff") == ["affine_f32"]
-    assert offered("castore", "why", "mat") == ["matmul_f32"]
+    for command in ("why", "show", "cat", "log", "restore"):
+        assert offered("castore", command, "mat") == ["matmul_f32"]
     assert offered("castore", "--store", "tu") == ["tunings"]
     assert offered("castore", "ls", "--store", "tu") == ["tunings"]
     assert offered("castore", "put", "tur") == ["turbine.json"]
