@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import re
 import time
 from dataclasses import dataclass
 from statistics import median
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import wgpu
 
-from castore.errors import MalformedError
+from castore.errors import CastoreError, MalformedError
 from castore.format.value import Value
 from castore.tuning.device import Clock
 from castore.tuning.errors import DeviceUnavailableError
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
 _TIMESTAMP_FEATURE = "timestamp-query"
 _STAMPS_BYTES = 16
 _USAGE = wgpu.BufferUsage
+
+_FAULT = re.compile(r"^Shader (?:'.*' )?(?:parsing|validation) error: (.+)$", re.MULTILINE)
+_PLACE = re.compile(r"┌─ .*?:(\d+):\d+$", re.MULTILINE)
+_BESIDE = re.compile(r"^ *(?:│ [ │]*\^[ ^]* |= )(\S.*)$", re.MULTILINE)
+"""The words beside a caret, and the notes below the drawing."""
 
 _CALIBRATION_NS = 20_000_000
 _CALIBRATION_DISPATCHES_MAX = 2**14
@@ -223,7 +229,10 @@ class WgpuDevice:
         return {name: bytes(read(self._buffers[name])) for name in self._input_names}
 
     def _pipeline(self, source: str, entry_point: str, constants: dict[str, int]) -> Any:  # noqa: ANN401 - wgpu has no useful types
-        module = self._device.create_shader_module(code=source)
+        try:
+            module = self._device.create_shader_module(code=source)
+        except wgpu.GPUValidationError as error:
+            raise ShaderError(shader_fault(str(error), source)) from error
         compute = {"module": module, "entry_point": entry_point, "constants": constants}
         return self._device.create_compute_pipeline(layout="auto", compute=compute)
 
@@ -250,6 +259,42 @@ class WgpuDevice:
             for _ in range(_CALIBRATIONS)
         ]
         return clock_from(readings)
+
+
+class ShaderError(CastoreError):
+    """A shader does not compile; the message is of one line.
+
+    Attributes:
+        reason: The compiler's words, with the line of the shader.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def shader_fault(told: str, source: str) -> str:
+    """Return what a compiler's report says, and the line of the shader that it says it of.
+
+    The report is a drawing: a line of the shader between bars, with carets and words below. Its
+    line numbers are those of a text that the author never saw, filled in for one schedule.
+
+    Args:
+        told: The report.
+        source: The shader.
+    """
+    first = _FAULT.search(told)
+    if first is None:
+        return " ".join(told.split())
+    words = [first[1], *_BESIDE.findall(told)]
+    place = _PLACE.search(told)
+    lines = source.splitlines()
+    if place is None or not 1 <= int(place[1]) <= len(lines):
+        return "; ".join(words)
+    return f"{'; '.join(words)}; in the line: {lines[int(place[1]) - 1].strip()}"
 
 
 def clock_from(readings: list[tuple[tuple[int, int], tuple[int, int]]]) -> Clock:

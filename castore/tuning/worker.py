@@ -58,6 +58,7 @@ _PREPARED_MAX = 64
 _REASON_CHARACTERS_MAX = 2000
 _GRACE_S = 5.0
 _PARENT_S = 1.0
+_REMOVALS_MAX = 16
 
 
 class _StageError(Exception):
@@ -208,10 +209,16 @@ def main() -> int:
         # A process that a candidate forks must not look like a worker that is still there.
         os.register_at_fork(after_in_child=lambda: _close(commands, replies))
     messages: queue.SimpleQueue[dict[str, Value]] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(commands, messages, folder), daemon=True).start()
+    reader = threading.Thread(target=_read, args=(commands, messages, folder), daemon=True)
+    reader.start()
     worker = _Worker(folder)
-    while True:
-        send(replies, packed(_answered(worker, messages.get())))
+    try:
+        while True:
+            send(replies, packed(_answered(worker, messages.get())))
+    except OSError:
+        # The tuner is gone. The reader notices, too, and the process must last until it is done.
+        reader.join()
+        return 1
 
 
 def _answered(worker: _Worker, message: dict[str, Value]) -> dict[str, Value]:
@@ -232,10 +239,14 @@ def _answered(worker: _Worker, message: dict[str, Value]) -> dict[str, Value]:
 
 
 def _told(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    if isinstance(error, CastoreError):
-        return text[:_REASON_CHARACTERS_MAX]
-    return f"{type(error).__name__}: {text}"[:_REASON_CHARACTERS_MAX]
+    kind = type(error).__name__
+    try:
+        told = str(error) if isinstance(error, CastoreError) else f"{kind}: {error}"
+    except Exception:  # noqa: BLE001 - a candidate's exception is code of its own
+        told = kind
+    # A file's name that is no UTF-8 has surrogates, which no message can hold.
+    text = " ".join(told.split()).encode("utf-8", "backslashreplace").decode()
+    return text[:_REASON_CHARACTERS_MAX]
 
 
 def _read(stream: FileIO, messages: queue.SimpleQueue[dict[str, Value]], folder: Path) -> None:
@@ -245,10 +256,19 @@ def _read(stream: FileIO, messages: queue.SimpleQueue[dict[str, Value]], folder:
             messages.put(message)
     finally:
         # The tuner is gone, and the main thread may be inside a driver for ever.
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         if sys.platform != "win32" and os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)
         os._exit(0)
+
+
+def _remove(folder: Path) -> None:
+    # The main thread may be writing outputs. Each file that it makes meanwhile spoils one try,
+    # and without its folder it can make no more.
+    for _ in range(_REMOVALS_MAX):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
 
 
 def _awaited(stream: FileIO, parent: int) -> bool:

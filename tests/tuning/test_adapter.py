@@ -125,7 +125,11 @@ def test_a_shader_that_does_not_compile_is_rejected_with_the_compilers_words() -
         failure = measure(trials, changed(kernel, "coefficients.y", "nowhere"))
         assert isinstance(failure, Failure)
         assert failure.stage == "compile"
-        assert "nowhere" in failure.reason
+        # On one line, and each thing once.
+        assert failure.reason.startswith("no definition in scope for identifier: `nowhere`; ")
+        assert "; in the line: y[" in failure.reason
+        assert failure.reason.count("coefficients.x") == 1
+        assert not {"│", "\n"} & set(failure.reason)
         assert isinstance(measure(trials, default_program(kernel)), Observation)
 
 

@@ -37,7 +37,9 @@ from .workbench import DoubleKernel, measure, workbench
 REJECTED = {
     modes.KILLED: ("worker", "SIGKILL"),
     modes.EXITS: ("worker", "exit status 3"),
-    modes.RAISES: ("run", "RuntimeError: the candidate gave up"),
+    modes.RAISES: ("run", "RuntimeError: the candidate gave up (misbehaving.py:"),
+    modes.RAISES_A_SURROGATE: ("run", r"RuntimeError: no file \udcff"),
+    modes.RAISES_THE_UNSPEAKABLE: ("run", "UnspeakableError"),
     modes.OUT_OF_MEMORY: ("run", "MemoryError"),
     modes.WRONG: ("oracle", "first at 32: got 67.0, want 66.0"),
     modes.NAN: ("oracle", "got nan"),
