@@ -40,6 +40,11 @@ def test_gc_tells_its_default_grace_period_in_days(run: Run) -> None:
     assert "(default: 14d)" in run("gc", "--help").out
 
 
+def test_init_tells_whom_root_trusts(run: Run) -> None:
+    told = " ".join(run("init", "--help").out.split())
+    assert "root uses those of all users on purpose, unless every user may write them" in told
+
+
 @pytest.mark.parametrize("command", ["tune", "why", "topology"])
 def test_each_choice_of_a_device_is_explained(command: str, run: Run) -> None:
     told = " ".join(run(command, "--help").out.split())
