@@ -30,6 +30,7 @@ import shutil
 import signal
 import sys
 import threading
+import traceback
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -241,12 +242,22 @@ def _answered(worker: _Worker, message: dict[str, Value]) -> dict[str, Value]:
 def _told(error: BaseException) -> str:
     kind = type(error).__name__
     try:
-        told = str(error) if isinstance(error, CastoreError) else f"{kind}: {error}"
+        told = str(error) if isinstance(error, CastoreError) else f"{kind}: {error}{_place(error)}"
     except Exception:  # noqa: BLE001 - a candidate's exception is code of its own
         told = kind
     # A file's name that is no UTF-8 has surrogates, which no message can hold.
     text = " ".join(told.split()).encode("utf-8", "backslashreplace").decode()
     return text[:_REASON_CHARACTERS_MAX]
+
+
+def _place(error: BaseException) -> str:
+    """Tell the innermost line of the author's package, the first one that is not our own."""
+    places = []
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package not in {"__main__", "castore", "importlib"}:
+            places.append((package, f" ({Path(frame.f_code.co_filename).name}:{line})"))
+    return next((place for package, place in reversed(places) if package == places[0][0]), "")
 
 
 def _read(stream: FileIO, messages: queue.SimpleQueue[dict[str, Value]], folder: Path) -> None:

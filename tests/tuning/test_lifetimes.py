@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from castore.store.store import Store
-from castore.tuning import machine, tune
+from castore.tuning import machine, tune, worker
 from castore.tuning.device import Observation
 from castore.tuning.errors import NestedTuningError
 from castore.tuning.private_folder import private_folder
 from castore.tuning.records import Failure
+from castore.tuning.wire import packed
 from castore.tuning.worker_process import IN_WORKER
 
 from .candidates import misbehaving as modes
@@ -234,6 +235,43 @@ def test_a_worker_ends_with_its_tuner_though_another_process_has_the_pipe(
             line.wait_for_the_end(of=1)
         finally:
             os.kill(forked, signal.SIGKILL)
+
+
+def test_a_worker_that_cannot_answer_removes_its_folder_before_it_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for number in range(5000):
+        (folder / str(number)).touch()
+    with subprocess.Popen(
+        [sys.executable, "-m", "castore.tuning.worker", str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdin.write(packed({"op": "dance", "time_limit_s": PATIENCE_S}))
+        process.stdin.close()
+        process.wait(PATIENCE_S)
+    assert not folder.exists()
+
+
+def test_outputs_that_are_written_meanwhile_keep_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    rmdir, outputs = os.rmdir, list("abcde")
+
+    def rmdir_too_late(*args: object, **options: object) -> None:
+        if outputs:
+            (folder / outputs.pop()).touch()
+        rmdir(*args, **options)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(os, "rmdir", rmdir_too_late)
+    worker._remove(folder)
+    assert (folder.exists(), outputs) == (False, [])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux chooses by this number")

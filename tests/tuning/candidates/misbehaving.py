@@ -22,7 +22,7 @@ RIGHT, KILLED, EXITS, HANGS, RAISES, WRONG, NAN, WRITES_INPUT = range(8)
 TAIL_UNWRITTEN, EVEN_ONLY, ACCUMULATES, WRONG_LATER, PAST_END, BEFORE_START, PRINTS = range(8, 15)
 HALF_THE_PROBLEM, OUT_OF_MEMORY, LAZY, PEEKS, STASHES, WRECKS_FOLDER = range(15, 21)
 FORKS, FORKS_AND_EXITS, FORKS_AND_HANGS, STARTS_A_DAEMON, FLOODS, HOLDS_THE_GIL = range(21, 27)
-REMEMBERS, COUNT = 27, 28
+REMEMBERS, RAISES_A_SURROGATE, RAISES_THE_UNSPEAKABLE, COUNT = 27, 28, 29, 30
 
 _calls: Counter[int] = Counter()
 _remembered: dict[int, NDArray[Any]] = {}
@@ -78,6 +78,21 @@ def _give_up() -> None:
     raise RuntimeError("the candidate gave up")
 
 
+def _raise_a_surrogate() -> None:
+    raise RuntimeError(os.fsdecode(b"no file \xff"))
+
+
+class UnspeakableError(Exception):
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text either")
+
+
+def _raise_the_unspeakable() -> None:
+    raise UnspeakableError
+
+
 def _exhaust_memory() -> None:
     raise MemoryError
 
@@ -121,6 +136,8 @@ _INSTEAD: dict[int, Callable[[], object]] = {
     EXITS: lambda: os._exit(3),
     HANGS: _hang,
     RAISES: _give_up,
+    RAISES_A_SURROGATE: _raise_a_surrogate,
+    RAISES_THE_UNSPEAKABLE: _raise_the_unspeakable,
     OUT_OF_MEMORY: _exhaust_memory,
     PRINTS: lambda: os.write(1, b"noise between the messages\n"),
     WRECKS_FOLDER: lambda: shutil.rmtree(sys.argv[1]),
