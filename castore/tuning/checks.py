@@ -8,6 +8,7 @@ and never be found again, so it is refused when it is made.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from castore.errors import MalformedError
 
@@ -25,6 +26,26 @@ def check_name(where: str, name: object) -> None:
     if type(name) is not str or _is_name(name) is None:
         reason = "expected a name of 1 to 64 lower-case letters, digits and underscores"
         raise MalformedError(where, f"{reason} that begins with a letter, got {name!r}")
+
+
+def check_tuple(where: str, given: object, of_what: str) -> None:
+    """Return if `given` is a tuple or a list; a tuple of one is easily written without its comma.
+
+    Raises:
+        MalformedError: It is not; the message begins with `where`.
+    """
+    if not isinstance(given, tuple | list):
+        raise MalformedError(where, f"expected a tuple of {of_what}, got {given!r}")
+
+
+def check_mapping(where: str, given: object) -> None:
+    """Return if `given` maps names to something.
+
+    Raises:
+        MalformedError: It does not; the message begins with `where`.
+    """
+    if not isinstance(given, Mapping):
+        raise MalformedError(where, f"expected a mapping by name, got {given!r}")
 
 
 def check_integer(where: str, number: object, *, least: int) -> None:

@@ -86,7 +86,11 @@ def _made(
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64]]:
     made = kernel.make_inputs(kernel.sizes, seed)
     inputs = {spec.name: _checked(made.get(spec.name), spec) for spec in signature.inputs}
-    expected = np.ascontiguousarray(kernel.oracle(inputs), dtype="<f8")
+    answer = np.asarray(kernel.oracle(inputs))
+    if answer.dtype != np.float64:
+        # Candidates would be judged by its rounding, and better ones fail.
+        raise MalformedError(".oracle", f"expected float64, got {answer.dtype}")
+    expected = np.ascontiguousarray(answer, dtype="<f8")
     if expected.shape != signature.output.shape:
         wanted = signature.output.shape
         raise MalformedError(".oracle", f"expected shape {wanted}, got {expected.shape}")

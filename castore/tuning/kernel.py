@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from castore.errors import MalformedError
 from castore.format.value import Value
-from castore.tuning.checks import check_integer, check_name
+from castore.tuning.checks import check_integer, check_mapping, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -132,12 +132,14 @@ class Kernel:
         """
         check_name(".id", self.id)
         check_integer(".semantic_version", self.semantic_version, least=0)
+        check_mapping(".sizes", self.sizes)
         for name, size in self.sizes.items():
             check_name(".sizes", name)
             check_integer(f".sizes.{name}", size, least=1)
         tolerance: object = self.tolerance
         if not isinstance(tolerance, Tolerance):
             raise MalformedError(".tolerance", f"expected a Tolerance, got {tolerance!r}")
+        check_mapping(".implementations", self.implementations)
         for device, implementation in self.implementations.items():
             if not hasattr(implementation, "names"):
                 raise MalformedError(

@@ -21,7 +21,7 @@ from blake3 import blake3
 from castore.errors import MalformedError
 from castore.format.canonical import encode
 from castore.format.value import Value
-from castore.tuning.checks import check_integer
+from castore.tuning.checks import check_integer, check_mapping, check_tuple
 from castore.tuning.expression import evaluate
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Knob:
         if not isinstance(self.name, str) or not self.name.isidentifier():
             raise MalformedError(".knobs", f"a knob needs a name, got {self.name!r}")
         where = f".knobs.{self.name}"
+        check_tuple(where, self.values, "integers")
         for value in self.values:
             if type(value) is not int or not 0 <= value <= _VALUE_MAX:
                 raise MalformedError(where, f"expected integers of at least 0, got {value!r}")
@@ -78,14 +79,20 @@ class ScheduleSpace:
     constraints: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a default that does not fit the knobs.
+        """Refuse fields of another shape, and a default that does not fit the knobs.
 
         Raises:
-            MalformedError: A knob is there twice, or the default lacks one or has another.
+            MalformedError: A field is not what it should be, a knob is there twice, or the
+                default lacks one or has another.
         """
+        check_tuple(".knobs", self.knobs, "Knobs")
+        for knob in self.knobs:
+            if not isinstance(knob, Knob):
+                raise MalformedError(".knobs", f"expected a Knob, got {knob!r}")
         names = [knob.name for knob in self.knobs]
         if len(set(names)) < len(names):
             raise MalformedError(".knobs", f"a name is there twice: {', '.join(names)}")
+        check_mapping(".default", self.default)
         if self.default.keys() != set(names):
             raise MalformedError(
                 ".default",
@@ -93,9 +100,7 @@ class ScheduleSpace:
             )
         for name, value in self.default.items():
             check_integer(f".default.{name}", value, least=0)
-        constraints: object = self.constraints
-        if isinstance(constraints, str):
-            raise MalformedError(".constraints", "expected a tuple of expressions, got one string")
+        check_tuple(".constraints", self.constraints, "expressions")
 
     @property
     def names(self) -> frozenset[str]:
@@ -166,7 +171,22 @@ class ScheduleSpace:
             MalformedError: It is not in the space for these sizes.
         """
         if not self.admits(self.default, sizes):
-            raise MalformedError(".default", f"{dict(self.default)} is not in the schedule space")
+            names = {**sizes, **self.default}
+            reasons = [
+                *(
+                    f"{knob.name!r} may not be {self.default[knob.name]}"
+                    for knob in self.knobs
+                    if self.default[knob.name] not in knob.values
+                ),
+                *(
+                    f"it breaks {text!r} of .constraints"
+                    for text in self.constraints
+                    if not evaluate(text, names)
+                ),
+            ]
+            raise MalformedError(
+                ".default", f"{dict(self.default)} is not in the schedule space: {reasons[0]}"
+            )
         return dict(sorted(self.default.items()))
 
     def digest(self) -> str:

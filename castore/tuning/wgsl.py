@@ -8,6 +8,7 @@ its digest covers all that decides what runs.
 
 from __future__ import annotations
 
+import re
 import string
 import textwrap
 from dataclasses import dataclass, field
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
     from castore.tuning.kernel import Kernel
     from castore.tuning.space import Schedule, ScheduleSpace
+
+
+_COMMENT = re.compile(r"//.*|/\*[\s\S]*?\*/")
+_declares_uniform = re.compile(r"\bvar\s*<\s*uniform\s*>").search
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,8 @@ class WgslImplementation:
         """Refuse names with two meanings, and launch sizes that are no three expressions.
 
         Raises:
-            MalformedError: A derived name is a knob's too, or a dimension is missing.
+            MalformedError: A derived name is a knob's too, a dimension is missing, a knob is not
+                used, or a uniform is declared and not named.
         """
         for name in self.derived:
             check_name(".derived", name)
@@ -77,6 +83,23 @@ class WgslImplementation:
         for field_name, names in (("overrides", self.overrides), ("uniforms", self.uniforms)):
             if type(names) is not tuple:
                 raise MalformedError(f".{field_name}", f"expected a tuple of names, got {names!r}")
+        if not self.uniforms and _declares_uniform(_COMMENT.sub("", self.template)):
+            reason = "the template declares var<uniform>: name the inputs that are bound so"
+            raise MalformedError(".uniforms", reason)
+        unused = sorted(self.space.names - self._used())
+        if unused:
+            raise MalformedError(
+                f".knobs.{unused[0]}", "neither the template nor any expression uses it"
+            )
+
+    def _used(self) -> set[str]:
+        """Return the names that decide about anything, and words that are none."""
+        expressions = (
+            *(*self.workgroup, *self.dispatch, self.workgroup_bytes),
+            *(*self.derived.values(), *self.space.constraints),
+        )
+        words = re.findall(r"\w+", " ".join(map(str, expressions)))
+        return {*words, *self.overrides, *string.Template(self.template).get_identifiers()}
 
     @property
     def names(self) -> frozenset[str]:

@@ -323,7 +323,8 @@ def _local_device(name: str) -> LocalDevice:
             hint = "; try: pip install 'castore[wgpu]'" if name == "wgpu" else ""
             raise DeviceUnavailableError(name, f"{error}{hint}") from error
         return made  # type: ignore[no-any-return]  # entry points carry no types
-    raise DeviceUnavailableError(name, f"no entry point of that name in {ENTRY_POINT_GROUP}")
+    known = ", ".join(sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)}))
+    raise DeviceUnavailableError(name, f"there is none of that name; known are {known}")
 
 
 if __name__ == "__main__":

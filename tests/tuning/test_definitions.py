@@ -25,6 +25,7 @@ from castore.tuning import (
     kernels,
     tune,
 )
+from castore.tuning.job import Job
 
 DoubleKernel = Callable[..., Kernel]
 
@@ -90,8 +91,51 @@ def test_a_default_that_does_not_fit_the_knobs_is_refused(default: Any, reason: 
 def test_a_space_with_two_knobs_of_a_name_or_one_text_of_constraints_is_refused() -> None:
     with pytest.raises(MalformedError, match="there twice"):
         ScheduleSpace((Knob("a", (1,)), Knob("a", (2,))), {"a": 1})
-    with pytest.raises(MalformedError, match="one string"):
+    with pytest.raises(MalformedError, match="expected a tuple of expressions"):
         ScheduleSpace((Knob("a", (1,)),), {"a": 1}, "a > 0")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "where"),
+    [
+        (lambda: ScheduleSpace(Knob("a", (1,)), {"a": 1}), r"\.knobs: expected a tuple of Knobs"),
+        (lambda: ScheduleSpace(("a",), {"a": 1}), r"\.knobs: expected a Knob, got 'a'"),
+        (lambda: ScheduleSpace((), [1]), r"\.default: expected a mapping"),
+        (lambda: Knob("a", 1), r"\.knobs\.a: expected a tuple of integers"),
+        (
+            lambda: dataclasses.replace(kernels.affine_f32, sizes=[5]),
+            r"\.sizes: expected a mapping by name, got \[5\]",
+        ),
+        (
+            lambda: dataclasses.replace(kernels.affine_f32, implementations=("numpy",)),
+            r"\.implementations: expected a mapping",
+        ),
+    ],
+)
+def test_a_field_of_another_shape_is_refused_by_its_name(
+    make: Callable[[], object], where: str
+) -> None:
+    with pytest.raises(MalformedError, match=where):
+        make()
+
+
+def test_a_default_that_breaks_a_constraint_is_refused_with_the_constraint() -> None:
+    space = ScheduleSpace((Knob("a", (1, 2)),), {"a": 2}, ("a < 9", "a * 4 <= n"))
+    with pytest.raises(MalformedError, match=r"breaks 'a \* 4 <= n' of \.constraints"):
+        space.default_schedule({"n": 4})
+
+
+def test_a_default_of_no_knobs_value_is_refused_with_the_knob() -> None:
+    with pytest.raises(MalformedError, match="'a' may not be 3"):
+        ScheduleSpace((Knob("a", (1, 2)),), {"a": 3}).default_schedule({})
+
+
+def test_an_oracle_of_less_precision_than_promised_is_refused(
+    double: Callable[..., Kernel],
+) -> None:
+    kernel = double(0, oracle=lambda inputs: 2 * inputs["x"])
+    with pytest.raises(MalformedError, match=r"\.oracle: expected float64, got float32"):
+        Job.of(kernel, seed=1)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +164,7 @@ def test_an_array_that_no_device_could_bind_is_refused(array: Any, where: str) -
         ({"derived": {"Tile": "1"}}, r"\.derived"),
         ({"overrides": "workgroup_size"}, r"\.overrides: expected a tuple of names"),
         ({"uniforms": "coefficients"}, r"\.uniforms: expected a tuple of names"),
+        ({"uniforms": ()}, r"\.uniforms: the template declares var<uniform>"),
     ],
 )
 def test_a_wgsl_implementation_that_contradicts_itself_is_refused(
@@ -152,6 +197,15 @@ def test_a_wgsl_implementation_that_names_what_is_not_there_is_refused(
     broken = dataclasses.replace(made, **change)
     with pytest.raises(MalformedError, match=reason):
         broken.program(kernel, broken.space.default_schedule(kernel.sizes))
+
+
+def test_a_knob_that_nothing_uses_is_refused() -> None:
+    made = kernels.affine_f32.implementations["wgpu"]
+    assert isinstance(made, WgslImplementation)
+    space = made.space
+    more = ScheduleSpace((*space.knobs, Knob("idle", (1,))), {**space.default, "idle": 1})
+    with pytest.raises(MalformedError, match=r"\.knobs\.idle: neither the template nor any"):
+        dataclasses.replace(made, space=more)
 
 
 def test_a_function_object_is_refused_with_the_text_that_might_name_it() -> None:

@@ -163,7 +163,7 @@ def test_a_device_that_nobody_offers_is_unavailable(store: Store, double: Double
     kernel = double(0)
     everywhere = dict.fromkeys(["numpy", "abacus"], kernel.implementations["numpy"])
     kernel = dataclasses.replace(kernel, implementations=everywhere)
-    with pytest.raises(DeviceUnavailableError, match=r"castore\.devices"):
+    with pytest.raises(DeviceUnavailableError, match="known are numpy, wgpu"):
         tune(store, kernel, device="abacus")
 
 
@@ -244,7 +244,7 @@ def test_a_device_that_is_gone_when_a_candidate_is_measured_says_so_once(
     with trials as bench, pytest.raises(DeviceUnavailableError) as caught:
         measure(bench, kernel, modes.RIGHT)
     assert str(caught.value) == (
-        "device abacus cannot be used: no entry point of that name in castore.devices"
+        "device abacus cannot be used: there is none of that name; known are numpy, wgpu"
     )
 
 

@@ -267,7 +267,7 @@ def test_a_template_is_the_same_whatever_its_indentation_and_line_ends() -> None
         {"workgroup_bytes": "4"},
         {"overrides": ()},
         {"derived": {"tile": "items"}},
-        {"uniforms": ()},
+        {"uniforms": ("x",)},
         {"entry_point": "other"},
     ],
 )
