@@ -218,7 +218,10 @@ class RefConflictError(CastoreError):
         super().__init__(name, existing, wanted)
 
     def __str__(self) -> str:
-        return f"immutable ref collision: {self.name} names {self.existing}, wanted {self.wanted}"
+        if self.existing == "-":
+            return f"{self.name} names nothing, wanted {self.wanted}"
+        there = f"{self.name} names {self.existing} already, wanted {self.wanted}"
+        return f'{there}; on_conflict="replace" replaces it'
 
 
 class StoreVersionError(CastoreError):
