@@ -7,6 +7,11 @@ put into a table, or be reached through `getattr`, and a stale result is worse t
 measured anew. Kernels whose results should not hang on each other's source live in modules
 of their own. The modules of others (numpy, for one) are the topology's business.
 
+An import runs the packages around a module, so those count, too. Of the packages around the
+function's own module only their text does, and not what they import: they often import all
+that there is. What is imported by a computed name (`importlib.import_module`, a module's
+`__getattr__`) is not found; raise the kernel's `semantic_version` where that changes.
+
 Files are read, not imported, so that a lookup costs no import of numpy.
 """
 
@@ -186,7 +191,7 @@ class _Family:
         own = _parsed(_content(self.root, source))
         # A compiled module goes before its source when Python looks for one.
         others = {file: _compiled(_content(self.root, file)) for file in files if file != source}
-        seen = {module}
+        seen, around = {module}, {*_prefixes(module)} - {module}
         wanted = [*own.absolute_imports(module, source)]
         while wanted:
             current = wanted.pop()
@@ -196,6 +201,11 @@ class _Family:
             for file in self._files(current):
                 others[file] = _parsed_leniently(_content(self.root, file))
                 wanted += others[file].absolute_imports(current, file)
+            wanted += {*_prefixes(current)} - around
+        if self.top != __name__.partition(".")[0]:  # ours runs whatever the kernel is
+            for package in around - seen:
+                for file in self._files(package):
+                    others[file] = _parsed_leniently(_content(self.root, file))
         return own, others
 
     def _files(self, module: str) -> list[str]:

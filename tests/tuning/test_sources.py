@@ -159,6 +159,55 @@ def test_a_changed_helper_in_the_same_package_makes_another_source(
     assert len(seen) == 2
 
 
+AROUND = {
+    "relative import": ("from .sub.inner import f\n", "pack/sub/__init__.py"),
+    "absolute import": ("from top.sub.inner import f\n", "sub/__init__.py"),
+    "what a package imports": ("from .sub.inner import f\n", "patches.py"),
+    "the function's package": ("", "pack/__init__.py"),
+    "the package around it": ("", "__init__.py"),
+}
+
+
+@pytest.mark.parametrize("how", AROUND)
+def test_the_packages_that_an_import_runs_are_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    imports, changing = AROUND[how]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    top = f"top_{next(_numbers)}"
+    for package in ("", "sub", "pack", "pack/sub"):
+        folder = tmp_path / top / package
+        folder.mkdir(exist_ok=True)
+        (folder / "__init__.py").write_text("from .inner import f\n")
+        (folder / "inner.py").write_text("def f(): pass\n")
+    (tmp_path / top / "pack" / "sub" / "__init__.py").write_text(f"import {top}.patches\n")
+    (tmp_path / top / "patches.py").write_text("x = 1\n")
+    (tmp_path / top / "pack" / "kernels.py").write_text(
+        imports.replace("top", top) + KERNEL.format("pass")
+    )
+    seen = set()
+    for _ in range(2):
+        with (tmp_path / top / changing).open("a") as file:
+            file.write("x = 1\n")
+        seen.add(PythonImplementation(f"{top}.pack.kernels:kernel", SPACE).source_digest())
+    assert len(seen) == 2
+
+
+def test_what_the_packages_around_a_function_import_is_no_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    top = f"top_{next(_numbers)}"
+    (tmp_path / top).mkdir()
+    (tmp_path / top / "__init__.py").write_text("from . import other\n")
+    (tmp_path / top / "kernels.py").write_text("import math\n" + KERNEL.format("pass"))
+    seen = set()
+    for number in range(2):
+        (tmp_path / top / "other.py").write_text(f"x = {number}\n")
+        seen.add(PythonImplementation(f"{top}.kernels:kernel", SPACE).source_digest())
+    assert len(seen) == 1
+
+
 def test_what_only_a_type_checker_imports_is_no_source(
     tmp_path: Path, digest: Callable[[str], str]
 ) -> None:
