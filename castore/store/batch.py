@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
-from contextvars import ContextVar
+import weakref
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from castore.errors import RefConflictError
 from castore.format.ref import NO_OBJECT
@@ -21,7 +22,8 @@ from castore.objects.staging import Staging
 from castore.refs.transaction import PreviousValue, is_allowed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable
+    from types import TracebackType
 
     from castore.format.ref import RefName
     from castore.format.value import ObjectId
@@ -30,11 +32,8 @@ if TYPE_CHECKING:
     from castore.refs.transaction import RefWriter, Update
 
 
-# By context, not by thread alone: tasks of one event loop must not join each other's batches.
-_current: ContextVar[Mapping[object, Batch]] = ContextVar(
-    "castore batches",
-    default={},  # noqa: B039 - never changed, only replaced
-)
+_Store = TypeVar("_Store")
+_Owner: TypeAlias = tuple[int, int, Any]
 
 
 class Batch:
@@ -56,22 +55,11 @@ class Batch:
         self._updates: dict[RefName, Update] = {}
         # Refs that keep what they name: made durable, and decided once more, at the end.
         self._kept: dict[RefName, Update] = {}
-        self._owner = (os.getpid(), threading.get_ident())
+        self._process = os.getpid()
 
-    def is_mine(self) -> bool:
-        """Tell whether this thread made the batch: a forked child has but a copy of it."""
-        return self._owner == (os.getpid(), threading.get_ident())
-
-    @contextlib.contextmanager
-    def current_for(self, store: object) -> Iterator[None]:
-        """Be the batch that takes this thread's and task's writes to a store, then close."""
-        before = _current.get()
-        _current.set({**before, store: self})
-        try:
-            yield
-        finally:
-            _current.set(before)
-            self.close()
+    def _is_copy(self) -> bool:
+        """Tell whether this is what a forked child has of its parent's batch."""
+        return self._process != os.getpid()
 
     def update_ref(self, update: Update) -> ObjectId | None:
         """Hold a ref update back, and return what the ref will name.
@@ -117,7 +105,7 @@ class Batch:
             RefConflictError: Another writer was quicker with one of the refs; the objects are
                 there, and no ref was changed.
         """
-        if not self.is_mine():
+        if self._is_copy():
             return
         self.objects.publish()
         updates = {**self._kept, **self._updates}
@@ -126,16 +114,102 @@ class Batch:
 
     def close(self) -> None:
         """Remove what was not published."""
-        if self.is_mine():
+        if not self._is_copy():
             self.objects.discard()
         if self._scope is not None:
             self._scope.close()
 
 
-def current_batch(store: object) -> Batch | None:
-    """Return the batch that takes this thread's and task's writes to a store, if there is one."""
-    batch = _current.get().get(store)
-    return batch if batch is not None and batch.is_mine() else None
+class Batches:
+    """The batches at work on one store, each with the thread and the task that it belongs to."""
+
+    def __init__(self) -> None:
+        # Weak: an interrupt may come where nobody ends a batch any more, and it must not go on
+        # swallowing what is written.
+        self._by_owner: dict[_Owner, weakref.ref[Batch]] = {}
+
+    def current(self) -> Batch | None:
+        """Return the batch that takes the writes of this thread and task, if there is one."""
+        if not self._by_owner:
+            return None
+        found = self._by_owner.get(_owner())
+        return None if found is None else found()
+
+    def start(self, batch: Batch) -> _Owner:
+        """Let a batch take the writes of this thread and task."""
+        owner = _owner()
+        self._by_owner[owner] = weakref.ref(batch)
+        return owner
+
+    def end(self, owner: _Owner) -> None:
+        """Let writes go through again."""
+        self._by_owner.pop(owner, None)
+
+
+class BatchScope(Generic[_Store]):
+    """What `Store.batch` returns: a batch while the body runs, which may end in any thread.
+
+    Args:
+        store: What the body gets.
+        batches: The store's batches.
+        make: Makes a batch.
+        at_work: Returns a lease for as long as the batch lasts.
+    """
+
+    def __init__(
+        self,
+        store: _Store,
+        batches: Batches,
+        make: Callable[[], Batch],
+        at_work: Callable[[], contextlib.AbstractContextManager[None]],
+    ) -> None:
+        self._store = store
+        self._batches = batches
+        self._make = make
+        self._at_work = at_work
+        self._held = contextlib.ExitStack()
+        self._batch: Batch | None = None
+        self._owner: _Owner | None = None
+
+    def __enter__(self) -> _Store:
+        """Begin, or join the batch that this thread and task are in already."""
+        if self._batches.current() is None:
+            with contextlib.ExitStack() as held:
+                held.enter_context(self._at_work())
+                self._batch = self._make()
+                held.callback(self._batch.close)
+                self._held = held.pop_all()
+            self._owner = self._batches.start(self._batch)
+        return self._store
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Publish, or after an exception discard."""
+        batch, self._batch = self._batch, None
+        if batch is None or self._owner is None:
+            return
+        # First of all, so that whatever happens now nothing more goes into it.
+        self._batches.end(self._owner)
+        with self._held:
+            if kind is None:
+                batch.publish()
+
+
+def _owner() -> _Owner:
+    """Return who is at work: process, thread, and asyncio task.
+
+    Tasks of one event loop share a thread, and must not join each other's batches.
+    """
+    task = None
+    if (asyncio := sys.modules.get("asyncio")) is not None:
+        # Its public sister raises where no loop runs, and this is on the way of every put.
+        loop = asyncio._get_running_loop()  # noqa: SLF001
+        task = None if loop is None else asyncio.current_task(loop)
+    return os.getpid(), threading.get_ident(), task
 
 
 def _is_unconditional(update: Update) -> bool:

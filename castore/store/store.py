@@ -10,6 +10,7 @@ import contextlib
 import logging
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -35,7 +36,7 @@ from castore.refs.transaction import (
     Update,
     wanted,
 )
-from castore.store.batch import Batch, current_batch
+from castore.store.batch import Batch, Batches, BatchScope
 from castore.store.closure import split_links
 from castore.store.freshening import Keeper, freshen_reachable
 from castore.store.lease import lease
@@ -99,6 +100,7 @@ class Store:
         )
         self._keeper = Keeper(fs, self.loose, self._is_borrowed, durable=durable)
         self.uses = None if read_only else Uses(fs)
+        self._batches = Batches()
         self._warned: set[str] = set()
 
     @property
@@ -166,8 +168,7 @@ class Store:
         """Yield the ids of all objects that begin with `prefix`, of alternates too, in order."""
         return self._objects.ids(prefix)
 
-    @contextlib.contextmanager
-    def batch(self) -> Iterator[Self]:
+    def batch(self) -> BatchScope[Self]:
         """Hold back this thread's (or asyncio task's) writes, and make them durable together.
 
         At the end of the body all objects, then all refs, become visible and durable. On an
@@ -178,14 +179,13 @@ class Store:
             RefConflictError: At the end: another writer was quicker with one of the refs.
         """
         self._check_writable()
-        if self._batch() is not None:
-            yield self
-            return
-        with lease(self.fs):
-            batch = Batch(self.fs, self.loose, self._ref_writer, durable=self._durable)
-            with batch.current_for(self):
-                yield self
-                batch.publish()
+        make = partial(Batch, self.fs, self.loose, self._ref_writer, durable=self._durable)
+        return BatchScope(self, self._batches, make, partial(lease, self.fs))
+
+    @property
+    def in_batch(self) -> bool:
+        """Whether this thread and task are in a batch of this store."""
+        return self._batch() is not None
 
     def freshen(self, id: str) -> None:  # noqa: A002 - the public name
         """Make an object and all that it links to count as written now, and durable.
@@ -394,7 +394,7 @@ class Store:
     # What the above is made of.
 
     def _batch(self) -> Batch | None:
-        return current_batch(self)
+        return self._batches.current()
 
     def _check_writable(self) -> None:
         if self._read_only:

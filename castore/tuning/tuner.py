@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from castore.errors import MalformedError, ReadOnlyStoreError, RefConflictError
 from castore.format.canonical import encode, object_id
 from castore.refs.transaction import PreviousValue
-from castore.store.batch import current_batch
 from castore.tuning.candidates import candidates_for
 from castore.tuning.errors import (
     DeviceUnavailableError,
@@ -162,7 +161,7 @@ def tune(  # noqa: PLR0913 - each is one named knob of the search's effort
     # Both are found out now, not after minutes of measuring.
     if store.read_only:
         raise ReadOnlyStoreError(str(store.root), store.read_only)
-    if current_batch(store) is not None:
+    if store.in_batch:
         reason = "tune measures for minutes; for as long a batch would hold its result and gc back"
         raise MalformedError("batch", f"{reason}: call it outside, it stores all in one batch")
     run = _searched(kernel, on, topology, effort, seed, progress or _ignore)

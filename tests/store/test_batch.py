@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc as gc_of_python
 import os
 import resource
 import threading
@@ -30,7 +31,10 @@ from tests.store.worlds import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from castore.format.value import Value
 
 A, B, C = manifest(1), manifest(2), manifest(3)
 T = FOREIGN_TOPOLOGY
@@ -207,6 +211,89 @@ def test_a_thread_that_takes_the_context_over_is_not_in_the_batch() -> None:
         thread.start()
         thread.join()
         assert Store(fs).has(id_of(A))
+
+
+def test_what_a_batch_leaves_behind_does_not_go_into_it_when_it_has_ended() -> None:
+    """A task or a callback that was made inside a batch wrote into it when it was over."""
+    store, fs = memory_store()
+
+    async def main() -> None:
+        has_ended = asyncio.Event()
+
+        async def put_later() -> None:
+            await has_ended.wait()
+            store.put(A)
+
+        with store.batch():
+            task = asyncio.create_task(put_later())
+            asyncio.get_running_loop().call_soon(store.put, B)
+            await asyncio.sleep(0)
+            assert Store(fs).has(id_of(B))
+        has_ended.set()
+        await task
+
+    asyncio.run(main())
+    assert Store(fs).has(id_of(A))
+
+
+def test_the_task_within_a_batch_that_fails_keeps_what_it_put() -> None:
+    store, fs = memory_store()
+
+    async def put() -> None:
+        store.put(A)
+
+    async def main() -> None:
+        with store.batch():
+            await asyncio.create_task(put())
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        asyncio.run(main())
+    assert Store(fs).has(id_of(A))
+
+
+def a_batch_in_a_generator(store: Store, value: Value) -> Iterator[None]:
+    with store.batch():
+        store.put(value)
+        yield
+
+
+def test_batches_of_two_stores_may_end_in_any_order() -> None:
+    (one, disk_one), (two, disk_two) = memory_store(), memory_store()
+    first, second = a_batch_in_a_generator(one, A), a_batch_in_a_generator(two, A)
+    for each in (first, second):
+        next(each)
+    for each in (first, second):
+        next(each, None)
+    one.put(B)
+    two.put(B)
+    for disk in (disk_one, disk_two):
+        assert {A["number"], B["number"]} == {
+            Store(disk).get(oid)["number"]  # type: ignore[call-overload,index]  # a manifest
+            for oid in Store(disk).ids()
+        }
+
+
+def test_a_batch_may_end_in_another_thread_than_it_began_in() -> None:
+    """Web frameworks run the two halves of a generator in a pool of threads."""
+    store, fs = memory_store()
+    batch = a_batch_in_a_generator(store, A)
+    next(batch)
+    thread = threading.Thread(target=next, args=(batch, None))
+    thread.start()
+    thread.join()
+    assert Store(fs).get(id_of(A)) == A
+    store.put(B)
+    assert Store(fs).has(id_of(B))
+    assert leftovers(fs) == []
+
+
+def test_a_batch_that_nobody_ends_any_more_swallows_nothing() -> None:
+    store, fs = memory_store()
+    store.batch().__enter__()
+    gc_of_python.collect()
+    store.put(A)
+    assert Store(fs).has(id_of(A))
 
 
 def test_batches_of_two_stores_do_not_mix() -> None:
