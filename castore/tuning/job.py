@@ -7,6 +7,7 @@ cannot look fast.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from blake3 import blake3
 from castore.errors import MalformedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
     from castore.tuning.kernel import Kernel, Signature, Tolerance
@@ -57,9 +56,9 @@ class Job:
         """Make the inputs from the seed, and the expected output from the inputs.
 
         Raises:
-            MalformedError: An array is not as the kernel's signature says.
+            MalformedError: The signature is none, or an array is not as it says.
         """
-        signature = kernel.signature(kernel.sizes)
+        signature = kernel.arrays
         inputs, expected = _made(kernel, signature, seed)
         other_inputs, other_expected = _made(kernel, signature, seed ^ 1)
         return cls(
@@ -84,9 +83,16 @@ def digest(data: bytes) -> str:
 def _made(
     kernel: Kernel, signature: Signature, seed: int
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64]]:
-    made = kernel.make_inputs(kernel.sizes, seed)
+    made: object = kernel.make_inputs(kernel.sizes, seed)
+    if not isinstance(made, Mapping):
+        reason = f"expected a mapping of arrays by name, got {type(made).__name__}"
+        raise MalformedError(".make_inputs", reason)
     inputs = {spec.name: _checked(made.get(spec.name), spec) for spec in signature.inputs}
-    answer = np.asarray(kernel.oracle(inputs))
+    given = kernel.oracle(inputs)
+    try:
+        answer = np.asarray(given)
+    except ValueError as error:  # rows of several lengths
+        raise MalformedError(".oracle", f"expected an array: {error}") from None
     if answer.dtype != np.float64:
         # Candidates would be judged by its rounding, and better ones fail.
         raise MalformedError(".oracle", f"expected float64, got {answer.dtype}")
@@ -98,10 +104,11 @@ def _made(
     return inputs, expected
 
 
-def _checked(array: NDArray[Any] | None, spec: ArraySpec) -> NDArray[Any]:
-    if array is None or array.shape != spec.shape or array.dtype != np.dtype(spec.dtype):
-        got = "nothing" if array is None else f"{array.dtype} {array.shape}"
-        raise MalformedError(f".{spec.name}", f"expected {spec.dtype} {spec.shape}, got {got}")
+def _checked(array: object, spec: ArraySpec) -> NDArray[Any]:
+    got = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+    wanted = f"{np.dtype(spec.dtype)} {spec.shape}"
+    if got != wanted:
+        raise MalformedError(f".make_inputs.{spec.name}", f"expected {wanted}, got {got}")
     fixed = np.ascontiguousarray(array)
     fixed.setflags(write=False)
     return fixed

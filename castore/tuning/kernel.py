@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from castore.errors import MalformedError
 from castore.format.value import Value
-from castore.tuning.checks import check_integer, check_mapping, check_name
+from castore.tuning.checks import check_integer, check_mapping, check_name, check_tuple
+from castore.tuning.program import ArraySpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from castore.tuning.fields import Fields
-    from castore.tuning.program import ArraySpec, Program
+    from castore.tuning.program import Program
     from castore.tuning.space import Schedule, ScheduleSpace
 
 
@@ -79,6 +80,19 @@ class Signature:
 
     inputs: tuple[ArraySpec, ...]
     output: ArraySpec
+
+    def __post_init__(self) -> None:
+        """Refuse what are no arrays.
+
+        Raises:
+            MalformedError: A field is not what it should be; names it.
+        """
+        check_tuple(".signature.inputs", self.inputs, "ArraySpecs")
+        where = [(f".signature.inputs[{at}]", spec) for at, spec in enumerate(self.inputs)]
+        for field, spec in [*where, (".signature.output", self.output)]:
+            given: object = spec
+            if not isinstance(given, ArraySpec):
+                raise MalformedError(field, f"expected an ArraySpec, got {given!r}")
 
 
 class Implementation(Protocol):
@@ -159,9 +173,21 @@ class Kernel:
         return f"{self.id}[{sizes}]"
 
     @property
+    def arrays(self) -> Signature:
+        """The signature for the problem's sizes.
+
+        Raises:
+            MalformedError: The author's function gives something else.
+        """
+        given: object = self.signature(self.sizes)
+        if not isinstance(given, Signature):
+            raise MalformedError(".signature", f"expected a Signature, got {given!r}")
+        return given
+
+    @property
     def problem(self) -> dict[str, Value]:
         """The problem as stored: sizes, and the arrays with their shapes and element types."""
-        signature = self.signature(self.sizes)
+        signature = self.arrays
         return {
             "sizes": dict[str, Value](sorted(self.sizes.items())),
             "inputs": [spec.to_value() for spec in signature.inputs],

@@ -145,7 +145,7 @@ class WgslImplementation:
         )
 
     def _bindings(self, kernel: Kernel) -> tuple[Binding, ...]:
-        signature = kernel.signature(kernel.sizes)
+        signature = kernel.arrays
         known = [spec.name for spec in signature.inputs]
         unknown = [name for name in self.uniforms if name not in known]
         if unknown:

@@ -1,4 +1,6 @@
 import dataclasses
+import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from castore.errors import MalformedError
-from castore.tuning import Kernel, kernels
+from castore.tuning import ArraySpec, Kernel, Signature, kernels
 from castore.tuning.inputs import uniform_f32
 from castore.tuning.job import Job
 from castore.tuning.oracle import judge
@@ -93,11 +95,40 @@ def test_a_job_is_fixed_before_any_candidate_and_names_itself_by_digests() -> No
         job.expected[0] = 1
 
 
-def test_inputs_that_are_not_as_the_signature_says_are_refused() -> None:
-    kernel = kernels.affine_f32.sized(n=4)
-    short = dataclasses.replace(kernel, make_inputs=lambda _sizes, _seed: {})
-    with pytest.raises(MalformedError, match="got nothing"):
-        Job.of(short, seed=0)
-    wrong = dataclasses.replace(kernel, oracle=lambda _inputs: np.zeros(5))
-    with pytest.raises(MalformedError, match="expected shape"):
-        Job.of(wrong, seed=0)
+SPEC = ArraySpec("y", "float32", (4,))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"make_inputs": lambda *_: None}, ".make_inputs: expected a mapping of arrays by name"),
+        ({"make_inputs": lambda *_: [np.zeros(4)]}, ".make_inputs: expected a mapping"),
+        (
+            {"make_inputs": lambda *_: {}},
+            ".make_inputs.coefficients: expected float32 (2,), got NoneType",
+        ),
+        (
+            {"make_inputs": lambda *_: {"coefficients": [0.0, 0.0]}},
+            ".make_inputs.coefficients: expected float32 (2,), ",
+        ),
+        ({"make_inputs": lambda *_: {"coefficients": np.zeros(2)}}, "got float64 (2,)"),
+        ({"signature": lambda _: None}, ".signature: expected a Signature, got None"),
+        ({"signature": lambda _: Signature(SPEC, SPEC)}, ".signature.inputs: expected a tuple"),
+        ({"signature": lambda _: Signature((None,), SPEC)}, ".signature.inputs[0]: expected an"),
+        ({"signature": lambda _: Signature((), None)}, ".signature.output: expected an ArraySpec"),
+        ({"oracle": lambda _: np.zeros(5)}, ".oracle: expected shape (4,), got (5,)"),
+        ({"oracle": lambda _: None}, ".oracle: expected float64, got object"),
+        ({"oracle": lambda _: [[0.0], [0.0, 0.0]]}, ".oracle: expected an array: "),
+        ({"oracle": lambda _: np.zeros(4, complex)}, ".oracle: expected float64, got complex128"),
+        ({"oracle": lambda _: np.array(["1"] * 4)}, ".oracle: expected float64, got <U1"),
+    ],
+)
+def test_arrays_that_are_not_as_the_signature_says_are_refused(
+    change: dict[str, Any], said: str
+) -> None:
+    kernel = dataclasses.replace(kernels.affine_f32.sized(n=4), **change)
+    with pytest.raises(MalformedError, match=re.escape(said)):
+        Job.of(kernel, seed=0)
+    if "signature" in change:
+        with pytest.raises(MalformedError, match=re.escape(said)):
+            kernel.problem  # noqa: B018 - it is read for what it raises
