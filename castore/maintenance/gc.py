@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from castore.format.value import ObjectId
     from castore.store.store import Store
 
+_ATTEMPTS_MAX = 10
 GRACE_S = 14 * 24 * 3600.0
 """How long an unreachable object is kept after it was last written or freshened."""
 
@@ -349,19 +350,22 @@ def _prune(store: Store, oid: ObjectId, cutoff_ns: int) -> int | None:
 
 
 def _put_back(store: Store, oid: ObjectId) -> None:
+    home, trash = layout.object_path(oid), layout.trash_path(oid)
     with contextlib.suppress(FileNotFoundError):
-        try:
-            store.fs.rename_new(layout.trash_path(oid), layout.object_path(oid))
-        except FileExistsError:
-            # It was written anew meanwhile, or is damaged there: then this may be the only good
-            # copy.
-            if store.loose.quarantine(oid):
-                _put_back(store, oid)
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                store.fs.rename_new(trash, home)
+            except FileExistsError:
+                # It was written anew meanwhile, or is damaged there, or another has just moved
+                # that out of the way: then this may be the only good copy.
+                if not store.loose.quarantine(oid) and store.loose.has(oid):
+                    store.fs.remove(trash)
+                    return
             else:
-                store.fs.remove(layout.trash_path(oid))
-        else:
-            # Its writer may have been told that it is durable, and its folder synced without it.
-            store.fs.sync_folder(folder_of(oid))
+                # Its writer may have been told that it is durable, and its folder synced
+                # without it.
+                store.fs.sync_folder(folder_of(oid))
+                return
 
 
 def _spare(links: KnownLinks, oid: ObjectId, spared: set[ObjectId]) -> None:

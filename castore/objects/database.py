@@ -107,3 +107,12 @@ class ObjectDatabase:
             return read_frame(self._fs, layout.trash_path(oid), oid)
         except CorruptObjectError:
             return None
+
+
+def has_good_copy(source: Source, oid: ObjectId) -> bool:
+    """Tell whether a source has an object that can be read, and of this id."""
+    try:
+        content = source.find(oid)
+    except (CorruptObjectError, OSError):
+        return False
+    return content is not None and blake3(content).hexdigest() == oid

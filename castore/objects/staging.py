@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from castore.fs.protocol import FileSystem, SyncScope
     from castore.objects.loose import LooseObjects
 
+# A gc may hold one adopted object after the other.
+_ATTEMPTS_MAX = 100
 _WAITING_MAX = 64
 _WAITING_BYTES_MAX = 2**20
 
@@ -101,11 +103,14 @@ class Staging:
         del self._staged[oid]
 
     def _sync(self, scope: SyncScope) -> None:
-        try:
-            scope.sync_files(self._paths())
-        except FileNotFoundError:
-            self._stage_what_gc_holds()
-            scope.sync_files(self._paths())
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                scope.sync_files(self._paths())
+            except FileNotFoundError:
+                self._stage_what_gc_holds()
+            else:
+                return
+        scope.sync_files(self._paths())
 
     def _paths(self) -> list[str]:
         return [*self._staged.values(), *(layout.object_path(oid) for oid in self._adopted)]

@@ -2,11 +2,13 @@
 
 The first that has a ref answers for it, and a tombstone is an answer. Damage in the
 store itself is a miss with one warning; damage in an alternate is that store's own
-concern, and reads as absence.
+concern, and reads as absence. So does an alternate that cannot be read at all any
+more, with one warning.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from castore.errors import CorruptRefError
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from castore.format.ref import RefName
     from castore.format.value import ObjectId
     from castore.fs.protocol import FileSystem
+
+_log = logging.getLogger("castore")
 
 
 class RefDatabase:
@@ -41,6 +45,7 @@ class RefDatabase:
         self._fs = fs
         self._below = below
         self._warn = warn
+        self._unusable: set[str] = set()
 
     def target(self, name: RefName) -> ObjectId | None:
         """Return what a ref names, here or below."""
@@ -60,13 +65,21 @@ class RefDatabase:
                 found = reading.read(fs, name)
             except CorruptRefError:
                 continue
+            except OSError as error:
+                self._leave_out(fs, error)
+                continue
             if found is not NoObject.ABSENT:
                 return None if isinstance(found, NoObject) else found
         return None
 
     def namespaces(self) -> list[str]:
         """Return the namespaces of keyed refs, sorted."""
-        found = {name for fs in (self._fs, *self._below) for name in reading.namespaces(fs)}
+        found = set(reading.namespaces(self._fs))
+        for fs in self._below:
+            try:
+                found.update(reading.namespaces(fs))
+            except OSError as error:
+                self._leave_out(fs, error)
         return sorted(found)
 
     def refs(self, namespaces: Sequence[str]) -> Iterator[Ref]:
@@ -79,9 +92,12 @@ class RefDatabase:
         """Yield the refs of one shard; memory stays within that."""
         found: dict[str, Listed] = {}
         for fs in reversed(self._below):
-            for listed in reading.list_shard(fs, namespace, shard):
-                if isinstance(listed, Listed):
-                    found[listed.name.key] = listed
+            try:
+                there = list(reading.list_shard(fs, namespace, shard))
+            except OSError as error:
+                self._leave_out(fs, error)
+                continue
+            found.update((each.name.key, each) for each in there if isinstance(each, Listed))
         for listed in reading.list_shard(self._fs, namespace, shard):
             if isinstance(listed, CorruptRefError):
                 self._warn(listed)
@@ -90,3 +106,8 @@ class RefDatabase:
         for _, (name, target) in sorted(found.items()):
             if not isinstance(target, NoObject):
                 yield Ref(name.namespace, name.topology, name.kernel, target, name.key)
+
+    def _leave_out(self, fs: FileSystem, error: OSError) -> None:
+        if fs.root not in self._unusable:
+            self._unusable.add(fs.root)
+            _log.warning("alternate %s cannot be read: %s; its refs are left out", fs.root, error)

@@ -25,7 +25,7 @@ from castore.format import layout, ref
 from castore.format.canonical import encode, object_id, unpack
 from castore.format.ref import Ref, RefName
 from castore.format.value import ObjectId, Value
-from castore.objects.database import ObjectDatabase
+from castore.objects.database import ObjectDatabase, has_good_copy
 from castore.objects.loose import LooseObjects
 from castore.refs import log
 from castore.refs.database import RefDatabase
@@ -491,7 +491,7 @@ class Store:
         return self._refs.target(name)
 
     def _is_borrowed(self, oid: ObjectId) -> bool:
-        return any(source.has(oid) for source in self._alternates)
+        return any(has_good_copy(source, oid) for source in self._alternates)
 
     def _warn_once(self, error: CorruptObjectError | CorruptRefError) -> None:
         message = str(error)

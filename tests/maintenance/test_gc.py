@@ -434,6 +434,25 @@ def test_a_good_copy_in_the_trash_takes_the_place_of_a_damaged_one(tmp_path: Pat
     assert os.listdir(store.root / "local/trash") == []
 
 
+def test_a_good_copy_in_the_trash_stays_when_another_moves_the_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = castore.open(tmp_path / "s")
+    oid = store.record("tuning", T, "k", A)
+    store.fs.rename(layout.object_path(oid), layout.trash_path(oid))
+    object_file(store.root, oid).write_bytes(b"")
+    quarantine = store.loose.quarantine
+
+    def another_first(which: str) -> bool:
+        monkeypatch.setattr(store.loose, "quarantine", quarantine)
+        castore.open(store.root).loose.quarantine(oid)
+        return quarantine(oid)
+
+    monkeypatch.setattr(store.loose, "quarantine", another_first)
+    run(store, grace_s=0)
+    assert store.get(oid) == A
+
+
 def test_a_folder_where_an_object_should_go_leaves_both(tmp_path: Path) -> None:
     store = castore.open(tmp_path / "s")
     store.record("tuning", T, "kept", KEPT)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
 import castore
 from castore.errors import CorruptObjectError, RefConflictError
-from castore.format import ref
+from castore.format import layout, ref
+from castore.format.canonical import encode
 from castore.format.value import Link
 from castore.maintenance import gc, stats
 from tests.store.worlds import (
@@ -194,3 +196,38 @@ def test_nothing_is_ever_written_to_an_alternate(store: Store, below: Store) -> 
     stats.collect(store)
     errors_in(store)
     assert state() == before
+
+
+def test_a_damaged_copy_in_an_alternate_is_no_reason_to_do_without_one_of_our_own(
+    store: Store, below: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gc took the store's own copy while set_ref looked, and the alternate's is damaged."""
+    oid = below.put(B)
+    store.loose.add(oid, encode(B))
+    spoiled = object_file(below.root, oid)
+    spoiled.chmod(0o644)
+    spoiled.write_bytes(b"junk")
+    sync_file = store.fs.sync_file
+
+    def gc_comes(path: str) -> None:
+        monkeypatch.setattr(store.fs, "sync_file", sync_file)
+        store.fs.remove(layout.object_path(oid))
+        sync_file(path)
+
+    monkeypatch.setattr(store.fs, "sync_file", gc_comes)
+    store.set_ref("tuning", T, "b", oid)
+    assert store.lookup("tuning", T, "b") == B
+
+
+def test_an_alternate_that_turns_unusable_is_left_out_with_one_warning(
+    store: Store, below: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.record("tuning", T, "own", B)
+    shutil.rmtree(below.root)
+    below.root.write_text("no folder any more")
+    assert store.lookup("tuning", T, "k") is None
+    assert [each.kernel for each in store.refs()] == ["own"]
+    assert store.delete_ref("tuning", T, "own")
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert f"{below.root} cannot be read" in told[0]
