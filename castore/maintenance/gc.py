@@ -143,7 +143,7 @@ def plan(
         grace_s = GRACE_S
     now_ns = time.time_ns() if store.read_only else store.fs.clock_ns(layout.CLOCK)
     cutoff_ns = now_ns - int(grace_s * _NS)
-    lease_ns = None if store.read_only else _oldest_lease_ns(store)
+    lease_ns = None if store.read_only else oldest_lease_ns(store)
     if lease_ns is not None and lease_ns < cutoff_ns:
         cutoff_ns = lease_ns
         notes.append("a writer is at work: what was written since it began is kept")
@@ -219,10 +219,10 @@ def _do_locks_work(store: Store) -> bool:
         return True  # another gc is finding out, and its lock has just kept this one out
 
 
-def _oldest_lease_ns(store: Store) -> int | None:
+def oldest_lease_ns(store: Store) -> int | None:
     """Return when the oldest writer at work began, by the file system's clock."""
     starts = []
-    for path in _files_in(store, layout.LEASES):
+    for path in files_in(store, layout.LEASES):
         try:
             store.fs.lock(path, wait_s=0).release()
         except LockTimeoutError:
@@ -296,8 +296,8 @@ def _own_objects(store: Store) -> Iterator[tuple[ObjectId, str]]:
     Those that a gc which was killed has left in the trash count as well: they are put back
     before anything is removed, and must not come back to find their children gone.
     """
-    for path in _files_in(store, layout.TRASH):
-        oid = _trashed(path)
+    for path in files_in(store, layout.TRASH):
+        oid = trashed(path)
         if oid is not None:
             yield oid, path
     for shard in layout.SHARDS:
@@ -379,13 +379,13 @@ def _spare(links: KnownLinks, oid: ObjectId, spared: set[ObjectId]) -> None:
 
 def _empty_trash(store: Store) -> None:
     """Put back what a gc that was killed has left in the trash; this run, or a later, judges it."""
-    for path in _files_in(store, layout.TRASH):
-        oid = _trashed(path)
+    for path in files_in(store, layout.TRASH):
+        oid = trashed(path)
         if oid is not None:
             _put_back(store, oid)
 
 
-def _trashed(path: str) -> ObjectId | None:
+def trashed(path: str) -> ObjectId | None:
     """Return which object a file in the trash is, or None for a foreign file."""
     name = path.rpartition("/")[2]
     return layout.oid_in_shard(name[:2], name[2:]) if name[:2] in layout.SHARDS else None
@@ -394,19 +394,20 @@ def _trashed(path: str) -> ObjectId | None:
 def _sweep(store: Store, cutoff_ns: int) -> int:
     """Remove abandoned temp files, and lease files that nobody holds."""
     swept = 0
-    for path in _files_in(store, layout.TMP):
+    for path in files_in(store, layout.TMP):
         with contextlib.suppress(FileNotFoundError):
             if store.fs.stat(path).mtime_ns < cutoff_ns:
                 store.fs.remove(path)
                 swept += 1
-    for path in _files_in(store, layout.LEASES):
+    for path in files_in(store, layout.LEASES):
         with contextlib.suppress(LockTimeoutError):
             store.fs.lock(path, wait_s=0).release(remove=True)
             swept += 1
     return swept
 
 
-def _files_in(store: Store, folder: str) -> list[str]:
+def files_in(store: Store, folder: str) -> list[str]:
+    """Return the paths of the plain files in a folder, which may be missing."""
     try:
         entries = store.fs.list_folder(folder)
     except FileNotFoundError:

@@ -11,15 +11,15 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from castore.errors import CorruptObjectError, LockTimeoutError
+from castore.errors import CorruptObjectError
 from castore.format import layout
 from castore.format.canonical import object_id
-from castore.format.value import ObjectId
-from castore.maintenance.gc import GRACE_S
+from castore.maintenance.gc import GRACE_S, files_in, oldest_lease_ns, trashed
 from castore.maintenance.log_expiry import do_locks_work
 from castore.objects.loose import folder_of, read_frame
 
 if TYPE_CHECKING:
+    from castore.format.value import ObjectId
     from castore.store.store import Store
 
 AGE_S = 24 * 3600.0
@@ -30,14 +30,16 @@ _NS = 10**9
 
 def old_temp_files(store: Store, *, age_s: float) -> tuple[str, ...]:
     """Return the temp files that no writer at work can need; changes nothing of them."""
-    paths = _files_in(store, layout.TMP)
+    paths = files_in(store, layout.TMP)
     if not paths:
         return ()
     if not do_locks_work(store):
         age_s = max(age_s, GRACE_S)
     # The clock first: who begins after this look has nothing that is older.
     cutoff_ns = store.fs.clock_ns(layout.CLOCK) - int(age_s * _NS)
-    cutoff_ns = min([cutoff_ns, *_starts_of_writers(store)])
+    lease_ns = oldest_lease_ns(store)
+    if lease_ns is not None:
+        cutoff_ns = min(cutoff_ns, lease_ns)
     return tuple(path for path in paths if _is_older(store, path, cutoff_ns))
 
 
@@ -53,12 +55,7 @@ def sweep(store: Store, paths: tuple[str, ...]) -> int:
 
 def in_trash(store: Store) -> tuple[ObjectId, ...]:
     """Return the sound objects that a stopped gc has left in the trash."""
-    names = [path.rpartition("/")[2] for path in _files_in(store, layout.TRASH)]
-    oids = (
-        ObjectId(name)
-        for name in sorted(names)
-        if name[:2] in layout.SHARDS and layout.oid_in_shard(name[:2], name[2:]) is not None
-    )
+    oids = filter(None, map(trashed, sorted(files_in(store, layout.TRASH))))
     return tuple(oid for oid in oids if _is_sound(store, oid))
 
 
@@ -85,23 +82,3 @@ def _is_older(store: Store, path: str, cutoff_ns: int) -> bool:
         return store.fs.stat(path).mtime_ns < cutoff_ns
     except FileNotFoundError:
         return False
-
-
-def _starts_of_writers(store: Store) -> list[int]:
-    """Return when each writer at work began, by the file system's clock."""
-    starts = []
-    for path in _files_in(store, layout.LEASES):
-        try:
-            store.fs.lock(path, wait_s=0).release()
-        except LockTimeoutError:
-            with contextlib.suppress(FileNotFoundError):
-                starts.append(store.fs.stat(path).mtime_ns)
-    return starts
-
-
-def _files_in(store: Store, folder: str) -> list[str]:
-    try:
-        entries = store.fs.list_folder(folder)
-    except FileNotFoundError:
-        return []
-    return [f"{folder}/{entry.name}" for entry in entries if entry.kind == "file"]

@@ -226,7 +226,7 @@ def test_the_now_that_counts_is_taken_before_the_leases_are_looked_at(
     store, fs = store_with_a_ref()
     oid = store.put(A)
     fs.advance(DAY_NS)
-    look = gc._oldest_lease_ns
+    look = gc.oldest_lease_ns
 
     def look_then_a_writer_begins(looked_at: Store) -> int | None:
         found = look(looked_at)
@@ -235,7 +235,7 @@ def test_the_now_that_counts_is_taken_before_the_leases_are_looked_at(
         fs.advance(1)
         return found
 
-    monkeypatch.setattr(gc, "_oldest_lease_ns", look_then_a_writer_begins)
+    monkeypatch.setattr(gc, "oldest_lease_ns", look_then_a_writer_begins)
     gc.apply(store, gc.plan(store, grace_s=0))
     assert store.has(oid)
 

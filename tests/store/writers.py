@@ -169,7 +169,7 @@ def break_the_protocol(step: str) -> None:
     elif step == "second look":
         gc._prune = lambda store, oid, _: _remove(store, oid)  # type: ignore[assignment]  # on purpose
     elif step == "leases":
-        gc._oldest_lease_ns = lambda store: None
+        gc.oldest_lease_ns = lambda store: None
 
 
 def _remove(store: Store, oid: str) -> int:
